@@ -1,0 +1,166 @@
+"""The model, read once: plain frozen records that every later layer builds on.
+
+Nothing here knows of tokens, time, GPUs or files. `aisim_v41.model.load` makes a `Model`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aisim_v41.model.formats import Format
+from aisim_v41.model.layers import Layer, LayerKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """Shapes of one attention layer (report §4.2.1; config fields of the same names)."""
+
+    heads: int
+    head_dim: int
+    """Width of one head and of the one latent that is key and value for all heads."""
+    rope_dim: int
+    q_rank: int
+    o_rank: int
+    """Width of the output latent of one group."""
+    o_groups: int
+    window: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Indexer:
+    """Lightning indexer and its candidate pool (report §2.3.2)."""
+
+    heads: int
+    head_dim: int
+    top_k: int
+    candidate_blocks: int
+    """Blocks kept by the candidate source; 0 when the model has no pool."""
+    candidate_block: int
+    """Consecutive entries in one block; 1 when the model has no pool."""
+
+    @property
+    def candidate_positions(self) -> int:
+        return self.candidate_blocks * self.candidate_block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """Mixture of experts of every backbone layer (or of every draft block)."""
+
+    routed: int
+    top_k: int
+    shared: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HyperConnections:
+    """Manifold-constrained hyper-connections: parallel residual streams (report §2.4.1)."""
+
+    streams: int
+    sinkhorn_iterations: int
+
+    @property
+    def coefficients(self) -> int:
+        """Outputs of the coefficient projection: pre, post and a mixing matrix."""
+        return self.streams * (self.streams + 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engram:
+    """N-gram memory modules (report §2.4.2)."""
+
+    layers: tuple[int, ...]
+    rows: tuple[int, ...]
+    """Table rows per module."""
+    max_ngram: int
+    heads: int
+    head_dim: int
+    compressed_vocab: int
+
+    @property
+    def rows_per_token(self) -> int:
+        """Table rows looked up per token and module: one per n-gram order and hash head."""
+        return (self.max_ngram - 1) * self.heads
+
+    @property
+    def width(self) -> int:
+        return self.rows_per_token * self.head_dim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """DSpark drafter (report §2.4.3)."""
+
+    blocks: int
+    positions: int
+    taps: tuple[int, ...]
+    """Layers whose attention inputs feed the drafter."""
+    markov_rank: int
+    experts: Experts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vision:
+    """Vision encoder and projector (report §2.1.1)."""
+
+    layers: int
+    hidden: int
+    heads: int
+    intermediate: int
+    patch: int
+    downsample: int
+    max_image_tokens: int
+    min_pixels: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFormats:
+    """How the checkpoint stores each kind of matrix."""
+
+    linear: Format
+    experts: Format
+    table: Format
+    plain: Format
+    """Unquantised matrices and norms (BF16)."""
+    wide: Format
+    """Coefficients, sinks and biases (FP32)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """DeepSeek-V4.1-Flash, or any config of the same architecture.
+
+    Raises nothing; whoever builds one has checked it (`aisim_v41.model.load.load_model`).
+    """
+
+    name: str
+    revision: str
+    """Checkpoint revision for a packaged model, else ``sha256:`` of the config file."""
+    hidden: int
+    vocab: int
+    max_context: int
+    layers: tuple[Layer, ...]
+    attention: Attention
+    indexer: Indexer | None
+    experts: Experts
+    hyper: HyperConnections
+    engram: Engram | None
+    draft: Draft | None
+    vision: Vision | None
+    formats: StoredFormats
+    unknown_keys: tuple[str, ...] = ()
+    """Config keys that were kept but change nothing that is modelled."""
+
+    @property
+    def kv_owners(self) -> tuple[Layer, ...]:
+        return tuple(layer for layer in self.layers if layer.owns_kv)
+
+    @property
+    def boundary(self) -> int | None:
+        """Last KV owner: every later layer can run on a tail of rows (report §3.2.2)."""
+        return self.kv_owners[-1].index if self.kv_owners else None
+
+    def count(self, kind: LayerKind) -> int:
+        """Number of backbone layers of one kind."""
+        return sum(layer.kind is kind for layer in self.layers)
