@@ -40,6 +40,7 @@ class Indexer:
 
     @property
     def candidate_positions(self) -> int:
+        """Most entries in the pool of one query; 0 without a pool."""
         return self.candidate_blocks * self.candidate_block
 
 
@@ -65,6 +66,11 @@ class HyperConnections:
         """Outputs of the coefficient projection: pre, post and a mixing matrix."""
         return self.streams * (self.streams + 2)
 
+    @property
+    def coefficient_kinds(self) -> int:
+        """Pre, post and mixing coefficients: each kind has one learned scale."""
+        return 3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engram:
@@ -85,6 +91,7 @@ class Engram:
 
     @property
     def width(self) -> int:
+        """Values looked up per token and module: inputs of the Engram projection."""
         return self.rows_per_token * self.head_dim
 
 
@@ -154,6 +161,7 @@ class Model:
 
     @property
     def kv_owners(self) -> tuple[Layer, ...]:
+        """Layers that write global entries and index keys, in order."""
         return tuple(layer for layer in self.layers if layer.owns_kv)
 
     @property

@@ -58,8 +58,9 @@ class RowPart:
 
     @property
     def bytes(self) -> int:
+        """Bytes [B] of the values and their scales."""
         scales = -(-self.values // self.group) if self.scale_bits else 0
-        return (self.values * self.bits + scales * self.scale_bits) // BITS_PER_BYTE
+        return -(-(self.values * self.bits + scales * self.scale_bits) // BITS_PER_BYTE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,4 +78,5 @@ class RowFormat:
 
     @property
     def bytes(self) -> int:
+        """Bytes [B] of the whole row."""
         return sum(part.bytes for part in self.parts) + self.padding_bytes

@@ -52,10 +52,12 @@ class Layer:
 
     @property
     def owns_kv(self) -> bool:
+        """Whether it compresses and publishes global entries."""
         return self.kind is LayerKind.FULL
 
     @property
     def runs_indexer(self) -> bool:
+        """Whether it scores index keys and selects."""
         return self.kind in (LayerKind.FULL, LayerKind.REINDEX)
 
 

@@ -13,7 +13,8 @@ class Parallel:
 
     Args:
         tp: Tensor-parallel ranks of attention, dense products and vocabulary.
-        ep: Expert-parallel ranks; 1 slices every expert over ``tp``.
+        ep: Groups of ranks that hold different routed experts; 1 slices every expert over all
+            of tp x dp x cp, and ep = tp x dp x cp gives every rank whole experts.
         dp: Attention data-parallel ranks.
         cp: Context-parallel ranks.
         pp: Pipeline stages.
@@ -38,5 +39,15 @@ class Parallel:
 
     @property
     def gpus(self) -> int:
-        """GPUs of one replica; expert-parallel ranks are a subset of tp x dp."""
+        """GPUs of one replica; expert groups are made of the same ranks."""
         return self.tp * self.dp * self.cp * self.pp
+
+    @property
+    def expert_ranks(self) -> int:
+        """Ranks of one stage; together they hold each routed expert once."""
+        return self.tp * self.dp * self.cp
+
+    @property
+    def expert_slices(self) -> int:
+        """Ranks over which the width of one routed expert is divided."""
+        return self.expert_ranks // self.ep
