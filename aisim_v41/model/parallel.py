@@ -7,6 +7,10 @@ from dataclasses import dataclass, fields
 from aisim_v41.errors import InvalidInputError
 
 
+MAX_RANKS = 4096
+"""Most ranks in one dimension."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallel:
     """Ranks per dimension of the mapping of one replica.
@@ -32,9 +36,9 @@ class Parallel:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if type(value) is not int or not 1 <= value <= 4096:
+            if type(value) is not int or not 1 <= value <= MAX_RANKS:
                 raise InvalidInputError(
-                    f"Parallel.{field.name} = {value!r}: must be a whole number from 1 to 4096"
+                    f"Parallel.{field.name} = {value!r}: must be a whole number from 1 to {MAX_RANKS}"
                 )
 
     @property

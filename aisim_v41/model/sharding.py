@@ -13,7 +13,7 @@ from enum import StrEnum
 from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
 from aisim_v41.model.description import Model
 from aisim_v41.model.formats import BF16
-from aisim_v41.model.parallel import Parallel
+from aisim_v41.model.parallel import MAX_RANKS, Parallel
 from aisim_v41.model.tensor import Split, Tensor, TensorGroup
 from aisim_v41.model.tensors import all_tensors
 
@@ -91,7 +91,7 @@ class ShardingRules:
             )
 
 
-def check_mapping(model: Model, parallel: Parallel) -> None:
+def check_mapping(model: Model, parallel: Parallel, rules: ShardingRules) -> None:
     """Whether the model can be cut this way at all.
 
     Raises:
@@ -126,7 +126,7 @@ def check_mapping(model: Model, parallel: Parallel) -> None:
             f"{slices} ranks (tp x dp x cp / ep) do not divide the expert width {experts.width} of "
             f"{model.name}; allowed slices: {_listed(_divisors(experts.width))}"
         )
-    if (experts.shared * experts.width) % tp:
+    if rules.shared_expert is Placement.SPLIT and experts.shared * experts.width % tp:
         raise UnsupportedPlanError(
             f"tp = {tp} does not divide the width {experts.shared * experts.width} of the shared "
             f"experts of {model.name}"
@@ -203,7 +203,7 @@ def weights_per_rank(
         raise UnsupportedPlanError(
             f"pp = {parallel.pp}: which layers a pipeline stage holds is not modelled; use pp = 1"
         )
-    check_mapping(model, parallel)
+    check_mapping(model, parallel, rules)
     return bytes_by_group(local(tensor, parallel, rules) for tensor in all_tensors(model))
 
 
@@ -232,8 +232,12 @@ def _ceil(count: int, parts: int) -> int:
 
 
 def _divisors(number: int) -> list[int]:
-    return [n for n in range(1, number + 1) if number % n == 0]
+    return [n for n in range(1, min(number, MAX_RANKS) + 1) if number % n == 0]
 
 
-def _listed(values: Iterable[int]) -> str:
-    return ", ".join(str(value) for value in values)
+_MOST_LISTED = 16
+
+
+def _listed(values: list[int]) -> str:
+    text = ", ".join(str(value) for value in values[:_MOST_LISTED])
+    return f"{text}, ..." if len(values) > _MOST_LISTED else text
