@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aisim_v41.errors import SchemaError
+from aisim_v41.model.config_errors import describe
 from aisim_v41.model.config_unknown import EARLIER_TYPES, refuse_earlier, sort_unknown_keys
 from aisim_v41.reading import check_plain
 
@@ -209,7 +210,7 @@ def parse_config(raw: dict[str, Any], *, where: str) -> tuple[ConfigFile, tuple[
     try:
         config = ConfigFile.model_validate(raw)
     except ValidationError as error:
-        raise SchemaError(f"{where}: {_describe(error)}") from None
+        raise SchemaError(f"{where}: {describe(error, owner='a DeepSeek-V4.1 config')}") from None
     return config, unknown
 
 
@@ -222,41 +223,3 @@ def _known_keys() -> dict[str, frozenset[str]]:
         "vision_config": VisionConfig,
     }
     return {path: frozenset(section.model_fields) for path, section in sections.items()}
-
-
-_MOST_PROBLEMS = 5
-_LONGEST_VALUE = 60
-
-
-def _describe(error: ValidationError) -> str:
-    problems = error.errors(include_url=False)
-    lines = [_describe_one(dict(problem)) for problem in problems[:_MOST_PROBLEMS]]
-    if len(problems) > _MOST_PROBLEMS:
-        lines.append(f"and {len(problems) - _MOST_PROBLEMS} more")
-    return "; ".join(lines)
-
-
-def _describe_one(problem: dict[str, Any]) -> str:
-    field = _path(problem["loc"])
-    if problem["type"] == "missing":
-        return f"{field} is missing; a DeepSeek-V4.1 config has it"
-    value = repr(problem["input"])
-    if len(value) > _LONGEST_VALUE:
-        value = f"{value[:_LONGEST_VALUE]}..."
-    should = str(problem["msg"]).removeprefix("Input should be ").removeprefix("a valid ")
-    if problem["type"] == "literal_error":
-        return f"{field} = {value} is not modelled; it must be {should}"
-    if problem["type"] == "none_required":
-        return f"{field} = {value} is not modelled; it must be null"
-    return f"{field} = {value}: must be {should}"
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    """Dotted field; drops the names that pydantic adds for the members of a union."""
-    text = ""
-    for part in location:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        elif part.isidentifier() and part not in ("int", "float", "str", "list"):
-            text += f".{part}" if text else part
-    return text

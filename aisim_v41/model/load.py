@@ -50,9 +50,7 @@ def load_model(name_or_path: str | Path) -> Model | EarlierModel:
             f"no model named {str(name_or_path)!r}; {nearest(str(name_or_path), model_names())}. "
             f"A config file is given by its path, for example './{CONFIG_FILE}'"
         )
-    path = Path(name_or_path).expanduser()
-    if path.is_dir():
-        path = path / CONFIG_FILE
+    path = _config_path(Path(name_or_path))
     return _from_file(path, name=_name_of(path), revision=None)
 
 
@@ -132,15 +130,17 @@ def _digest(path: Path) -> str:
 
 def _name_of(path: Path) -> str:
     """A readable name for a user's file: the folder's for ``config.json``, else the file's."""
-    resolved = path.resolve()
-    return resolved.parent.name if path.name == CONFIG_FILE else path.stem
+    return path.absolute().parent.name if path.name == CONFIG_FILE else path.stem
 
 
 def _looks_like_path(text: str | Path) -> bool:
-    return (
-        isinstance(text, Path)
-        or "/" in text
-        or "\\" in text
-        or text.endswith(".json")
-        or (Path(text).exists())
-    )
+    return isinstance(text, Path) or "/" in text or "\\" in text or text.endswith(".json")
+
+
+def _config_path(given: Path) -> Path:
+    """The file itself, or the config inside a checkpoint folder."""
+    try:
+        path = given.expanduser()
+        return path / CONFIG_FILE if path.is_dir() else path
+    except (OSError, RuntimeError, ValueError) as error:
+        raise MissingProfileError(f"no such file: {given} ({error})") from None

@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields
 
 from aisim_v41.errors import InvalidInputError
 
-
 MAX_RANKS = 4096
 """Most ranks in one dimension."""
 
@@ -38,7 +37,8 @@ class Parallel:
             value = getattr(self, field.name)
             if type(value) is not int or not 1 <= value <= MAX_RANKS:
                 raise InvalidInputError(
-                    f"Parallel.{field.name} = {value!r}: must be a whole number from 1 to {MAX_RANKS}"
+                    f"Parallel.{field.name} = {value!r}: must be a whole number from 1 to "
+                    f"{MAX_RANKS}"
                 )
 
     @property
