@@ -6,7 +6,6 @@ fields of `ShardingRules`. Source: runtime-semantics §4.1, docs/assumptions.md,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -14,7 +13,7 @@ from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
 from aisim_v41.model.description import Model
 from aisim_v41.model.formats import BF16
 from aisim_v41.model.parallel import MAX_RANKS, Parallel
-from aisim_v41.model.tensor import Split, Tensor, TensorGroup
+from aisim_v41.model.tensor import Split, Tensor, TensorGroup, bytes_by_group
 from aisim_v41.model.tensors import all_tensors
 
 OUTPUT_PROJECTION = "attn.wo_a"
@@ -205,14 +204,6 @@ def weights_per_rank(
         )
     check_mapping(model, parallel, rules)
     return bytes_by_group(local(tensor, parallel, rules) for tensor in all_tensors(model))
-
-
-def bytes_by_group(tensors: Iterable[Tensor]) -> dict[TensorGroup, int]:
-    """Bytes [B] of tensors summed by group."""
-    total: dict[TensorGroup, int] = {}
-    for tensor in tensors:
-        total[tensor.group] = total.get(tensor.group, 0) + tensor.bytes
-    return total
 
 
 def _slice(width: int, parallel: Parallel, rules: ShardingRules) -> int:

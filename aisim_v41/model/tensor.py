@@ -6,6 +6,7 @@ Weight shapes and byte counts exist nowhere else in the library. The lists of te
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -126,3 +127,11 @@ class Tensor:
     def stored_tensors(self) -> int:
         """Entries in the checkpoint index: values, and scales where the format has them."""
         return self.copies * (2 if self.format.scale_bits else 1)
+
+
+def bytes_by_group(tensors: Iterable[Tensor]) -> dict[TensorGroup, int]:
+    """Bytes [B] of tensors summed by group."""
+    total: dict[TensorGroup, int] = {}
+    for tensor in tensors:
+        total[tensor.group] = total.get(tensor.group, 0) + tensor.bytes
+    return total
