@@ -201,8 +201,6 @@ def parse_config(raw: dict[str, Any], *, where: str) -> tuple[ConfigFile, tuple[
     Raises:
         SchemaError: names field, value, and what would be right.
     """
-    if not isinstance(raw, dict):
-        raise SchemaError(f"{where}: a config must be a mapping, found {type(raw).__name__}")
     check_plain(raw, where=where)
     if raw.get("model_type") in EARLIER_TYPES:
         refuse_earlier(str(raw["model_type"]), where=where)

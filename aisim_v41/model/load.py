@@ -77,6 +77,8 @@ def model_from_config(
     Raises:
         SchemaError: names the field, its value, and what would be right.
     """
+    if not isinstance(config, Mapping):
+        raise SchemaError(f"{name}: a config must be a mapping, found {type(config).__name__}")
     return _build(dict(config), name=name, revision=revision, where=name)
 
 

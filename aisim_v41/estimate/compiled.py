@@ -1,0 +1,174 @@
+"""A model, mapping and policy on a GPU, compiled once: the hot path of simulations and sweeps.
+
+`CompiledSol` holds the ledger program, the graph and its array form; a step is counting plus one
+matrix product and a few reductions. The detailed `Estimate` and the bare number come from the same
+arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from aisim_v41.arithmetic import Arithmetic
+from aisim_v41.errors import InvalidInputError
+from aisim_v41.estimate.program import ProgramBuilder, TimeProgram
+from aisim_v41.estimate.resources import Price, Resource, price
+from aisim_v41.hardware import Hardware
+from aisim_v41.model.description import Model
+from aisim_v41.model.earlier import require_step_model
+from aisim_v41.model.parallel import Parallel
+from aisim_v41.model.sharding import check_mapping
+from aisim_v41.ops.backbone import Backbone, backbone
+from aisim_v41.ops.graph import tasks_of
+from aisim_v41.ops.operator import Task
+from aisim_v41.ops.rank import rank_of
+from aisim_v41.plan.compatibility import check_mapping_is_modelled, check_policy, check_requests
+from aisim_v41.plan.ledger import ledger_program
+from aisim_v41.plan.plan import forward_passes, pack
+from aisim_v41.plan.policy import RuntimePolicy
+from aisim_v41.plan.request import Request
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = npt.NDArray[np.float64]
+CHUNK_STEPS = 8192
+"""Steps of a sweep evaluated at once: bounds the memory of a sweep of any length."""
+
+
+class CompiledSol:
+    """Speed-of-light time of steps of one model, mapping and policy on one GPU.
+
+    Args:
+        model: the model.
+        hardware: the GPU and its links.
+        parallel: the mapping.
+        policy: the runtime policy.
+
+    Raises:
+        UnsupportedPlanError: the mapping or the policy is refused.
+    """
+
+    method = "sol"
+
+    def __init__(
+        self, model: Model, hardware: Hardware, parallel: Parallel, policy: RuntimePolicy
+    ) -> None:
+        require_step_model(model)
+        check_policy(policy, parallel)
+        check_mapping_is_modelled(parallel)
+        check_mapping(model, parallel, policy.sharding)
+        self.model, self.hardware = model, hardware
+        self.parallel, self.policy = parallel, policy
+        self.program = ledger_program(model, policy)
+        has_fp4 = Arithmetic.FP4 in hardware.peak_flop_per_s
+        rank = rank_of(model, parallel, policy, has_fp4=has_fp4)
+        self.backbone: Backbone = backbone(rank, self.program)
+        self.graph = self.backbone.graph
+        self._prices: dict[int, Price] = {}
+        columns = {column: place for place, column in enumerate(self.program.columns)}
+        self._builder = ProgramBuilder(columns, self.price)
+        self.time: TimeProgram = self._builder.build(self.graph)
+
+    def price(self, task: Task) -> Price:
+        """Seconds of a task on each resource, as forms."""
+        key = id(task)
+        if key not in self._prices:
+            self._prices[key] = price(task, self.hardware)
+        return self._prices[key]
+
+    def __call__(self, requests: Sequence[Request]) -> float:
+        """Seconds of one step: its graph bound.
+
+        Raises:
+            InvalidInputError, OutOfRangeError, UnsupportedPlanError: as for `Plan`.
+        """
+        check_requests(self.model, self.policy, requests)
+        total = 0.0
+        for forward in forward_passes(requests, self.policy):
+            counts = self.program.count(pack(forward.requests), one_step=True).totals
+            total += forward.times * float(self.time.seconds(counts))
+        return total
+
+    def sweep(self, frame: pd.DataFrame, *, chunk_steps: int = CHUNK_STEPS) -> pd.DataFrame:
+        """Seconds of many steps, one a row, each of identical requests.
+
+        Args:
+            frame: columns named as the fields of `Request`: new_tokens, and where they differ from
+                the defaults prefix_tokens, count, kind, prompt_tokens, window, window_start,
+                prompt_logprobs. Other columns are carried along.
+            chunk_steps: rows evaluated at once.
+
+        Returns:
+            The frame with a column ``latency_ms`` (the graph bound).
+
+        Raises:
+            InvalidInputError, OutOfRangeError, UnsupportedPlanError: naming column and row.
+        """
+        from aisim_v41.plan.columns import request_columns
+
+        if type(chunk_steps) is not int or chunk_steps < 1:
+            raise InvalidInputError(f"chunk_steps = {chunk_steps!r}: must be a whole number >= 1")
+        columns = request_columns(frame, self.model, self.policy)
+        seconds = np.empty(len(frame))
+        for first in range(0, len(frame), chunk_steps):
+            part = columns.rows(first, first + chunk_steps)
+            counts = self.program.count(part, one_step=False).totals
+            seconds[first : first + chunk_steps] = self.time.seconds(counts)
+        return frame.assign(latency_ms=seconds * 1e3)
+
+    def sweep_frames(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        """`sweep` of a stream of frames, one at a time, for sweeps larger than memory."""
+        for frame in frames:
+            yield self.sweep(frame)
+
+    # --- details for reports ------------------------------------------------------------------
+
+    @cached_property
+    def tasks(self) -> tuple[Task, ...]:
+        """Distinct tasks of the graph, in order of first occurrence."""
+        return tuple({id(task): task for task in tasks_of(self.graph)}.values())
+
+    @cached_property
+    def resource_forms(self) -> Floats:
+        """[tasks, resources, columns]: seconds a count."""
+        return np.array(
+            [
+                [self._builder.vector(self.price(task).seconds[r]) for r in Resource]
+                for task in self.tasks
+            ]
+        )
+
+    @cached_property
+    def certain_forms(self) -> Floats:
+        """[resources, columns]: what no cache, selection or overlap can avoid, whole graph."""
+        total = np.zeros((len(Resource), len(self.program.columns)))
+        for task in tasks_of(self.graph):
+            for place, resource in enumerate(Resource):
+                total[place] += self._builder.vector(self.price(task).certain[resource])
+        return total
+
+    @cached_property
+    def launch_form(self) -> Floats:
+        """[columns]: kernels launched by a forward."""
+        total = np.zeros(len(self.program.columns))
+        for task in tasks_of(self.graph):
+            total += self._builder.vector(task.launches)
+        return total
+
+    def columns(self) -> Mapping[str, int]:
+        """Ledger columns by readable name, for inspection."""
+        return {" ".join(str(p) for p in c if p): i for i, c in enumerate(self.program.columns)}
+
+
+@lru_cache(maxsize=32)
+def compiled_sol(
+    model: Model, hardware: Hardware, parallel: Parallel, policy: RuntimePolicy
+) -> CompiledSol:
+    """`CompiledSol`, kept for the next call with the same arguments."""
+    return CompiledSol(model, hardware, parallel, policy)

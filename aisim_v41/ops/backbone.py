@@ -1,0 +1,253 @@
+"""The text backbone as one series-parallel graph of tasks, in the order of the model.
+
+A layer is an attention site and an expert site; each site reads the residual streams, runs its
+sub-layer and expands the output back. Streams are expanded at the end of one site and read at the
+start of the next, which is where fusion profiles reach across layers; an Engram module or a change
+of rows (the replay cut) breaks that.
+
+Dependencies that a series-parallel graph cannot express are dropped, never added, so that the
+graph's critical path stays a lower bound: index scoring is not made to wait for the step's own new
+keys, and Engram look-ups run beside everything (docs/assumptions.md, "Graph").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from aisim_v41.model.layers import CandidateRole, Layer
+from aisim_v41.model.tensor import Tensor
+from aisim_v41.ops import attention, compressor, ends, engram, experts, hyper, indexer
+from aisim_v41.ops.collectives import all_reduce_rows
+from aisim_v41.ops.fusion import Fusion
+from aisim_v41.ops.graph import Node, par, seq
+from aisim_v41.ops.operator import Operator, Task, place
+from aisim_v41.ops.rank import Rank
+from aisim_v41.plan.counting import Column, LayerClass, LedgerProgram, column_of
+from aisim_v41.plan.counts import Count
+
+_Put = Callable[[Operator | None], Task | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Part of the chain through the layers: a node and the layer it belongs to (-1: before)."""
+
+    layer: int
+    node: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Backbone:
+    """The graph of a forward: a chain of steps, and Engram work that may run beside it."""
+
+    chain: tuple[Step, ...]
+    beside: tuple[Step, ...]
+
+    @property
+    def graph(self) -> Node:
+        """The whole graph."""
+        main = seq(*(step.node for step in self.chain))
+        beside = seq(*(step.node for step in self.beside)) if self.beside else None
+        return par(main, beside)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Parts:
+    """Placed tasks of one layer, made once for all layers that look alike."""
+
+    statistics: Mapping[str, Task]
+    read: Mapping[str, tuple[Task, ...]]
+    """Collapse, norm and conversion of each site."""
+    attention: Node
+    attention_out: Task | None
+    experts: Node
+    experts_out: Task | None
+    expand: Mapping[str, Task]
+    rows: Column
+
+
+@dataclass(slots=True)
+class _Builder:
+    rank: Rank
+    program: LedgerProgram
+    fusion: Fusion
+    parts: dict[tuple[object, ...], _Parts] = field(default_factory=dict)
+    steps: dict[tuple[int, ...], tuple[Node, ...]] = field(default_factory=dict)
+
+    def build(self) -> Backbone:
+        model = self.rank.model
+        outside = self.rank.ends()
+        first = self._place_all(
+            self.program.classes[0],
+            ends.embedding(self.rank, outside),
+            ends.all_reduce_embedding(self.rank),
+            ends.stream_copy(self.rank),
+        )
+        chain = [Step(-1, node) for node in self.fusion.chain(*first)]
+        beside: list[Step] = []
+        pending: tuple[Task, ...] = ()  # all-reduce and expansion that the next site may absorb
+        for layer in model.layers:
+            cls = self.program.classes[layer.index]
+            if layer.engram_module is not None:
+                chain += [Step(layer.index - 1, n) for n in self._chain(pending)]
+                pending = ()
+                off_path, gate = self._engram(layer, cls)
+                beside += [Step(layer.index, node) for node in off_path]
+                chain.append(Step(layer.index, gate))
+            nodes, pending = self._layer(layer, cls, pending)
+            chain += [Step(layer.index, node) for node in nodes]
+        last = len(model.layers) - 1
+        chain += [Step(last, node) for node in self._chain(pending)]
+        final = self._place_all(
+            None,
+            ends.head_collapse(self.rank),
+            ends.final_norm(self.rank, outside),
+            ends.output_head(outside),
+            ends.gather_logits(self.rank),
+        )
+        chain += [Step(last + 1, node) for node in self.fusion.chain(*final)]
+        return Backbone(tuple(chain), tuple(beside))
+
+    def _layer(
+        self, layer: Layer, cls: LayerClass, pending: tuple[Task, ...]
+    ) -> tuple[tuple[Node, ...], tuple[Task, ...]]:
+        """Nodes of a layer, and what it leaves to the next site."""
+        parts = self._parts_of(layer, cls)
+        key = (id(parts), *(id(task) for task in pending))
+        after = _existing(parts.experts_out, parts.expand["ffn"])
+        if key not in self.steps:
+            between = _existing(parts.attention_out, parts.expand["attn"])
+            self.steps[key] = (
+                *self._site(pending, parts, "attn", parts.attention),
+                *self._site(between, parts, "ffn", parts.experts),
+            )
+        return self.steps[key], after
+
+    def _site(
+        self, pending: tuple[Task, ...], parts: _Parts, site: str, body: Node
+    ) -> tuple[Node, ...]:
+        """Expansion of the site before, reading of the streams, and the sub-layer.
+
+        Where the profile makes the coefficients in the same pass, they come first; otherwise they
+        run beside the sub-layer, since only its expansion needs them.
+        """
+        statistics, read = parts.statistics[site], parts.read[site]
+        same_rows = statistics.rows == read[0].rows
+        if same_rows and self.fusion.together("mhc_statistics", "mhc_collapse"):
+            return (*self._chain((*pending, statistics, *read)), body)
+        kernels = self._chain((*pending, *read))
+        # The coefficients need the expanded streams, whichever kernel writes them.
+        expanded = [place for place, kernel in enumerate(kernels) if "mhc_expand" in kernel.replaces]
+        split = expanded[-1] + 1 if expanded else 0
+        return (*kernels[:split], par(statistics, seq(*kernels[split:], body)))
+
+    def _chain(self, tasks: tuple[Task, ...]) -> list[Task]:
+        return self.fusion.chain(*tasks)
+
+    def _parts_of(self, layer: Layer, cls: LayerClass) -> _Parts:
+        key = (cls, layer.candidate_role is CandidateRole.SOURCE)
+        if key not in self.parts:
+            weights = self.rank.layer(layer)
+            self.parts[key] = self._make_parts(layer, cls, weights)
+        return self.parts[key]
+
+    def _make_parts(self, layer: Layer, cls: LayerClass, weights: Mapping[str, Tensor]) -> _Parts:
+        rank = self.rank
+
+        def put(operator: Operator | None) -> Task | None:
+            return None if operator is None else place(operator, cls)
+
+        def must(operator: Operator) -> Task:
+            return place(operator, cls)
+
+        rows = {"attn": Count.KV_ROWS, "ffn": Count.QUERY_ROWS}
+        return _Parts(
+            statistics={s: must(hyper.statistics(rank, weights, s)) for s in hyper.SITES},
+            read={
+                s: (
+                    must(hyper.collapse(rank, rows[s])),
+                    must(hyper.site_norm(rank, weights, s, rows[s])),
+                    must(hyper.site_quantise(rank, rows[s])),
+                )
+                for s in hyper.SITES
+            },
+            attention=self._attention(layer, weights, put),
+            attention_out=put(all_reduce_rows(rank, "attention")),
+            experts=par(
+                seq(
+                    self.fusion.sequence(
+                        put(experts.router_gate(weights)), put(experts.router_select(rank, weights))
+                    ),
+                    put(experts.routed_experts(rank, weights)),
+                ),
+                put(experts.shared_expert(rank, weights)),
+            ),
+            experts_out=put(all_reduce_rows(rank, "experts")),
+            expand={s: must(hyper.expand(rank)) for s in hyper.SITES},
+            rows=column_of(Count.QUERY_ROWS, cls),
+        )
+
+    def _attention(self, layer: Layer, weights: Mapping[str, Tensor], put: _Put) -> Node:
+        rank, chain = self.rank, self.fusion.sequence
+        q_down = chain(put(attention.query_down(weights)), put(attention.query_norm(rank, weights)))
+        q_up = chain(put(attention.query_up(weights)), put(attention.query_rotate(rank)))
+        kv = chain(put(attention.kv_down(weights)), put(attention.kv_store(rank, weights)))
+        queries: Node = seq(q_down, q_up)
+        head_weights = new_entries = None
+        if layer.runs_indexer:
+            select = seq(
+                chain(
+                    put(indexer.index_query(weights)), put(indexer.index_query_rotate(weights))
+                ),
+                chain(
+                    put(indexer.index_score(rank, weights, layer.kind)),
+                    put(indexer.all_reduce_scores(rank)),
+                    put(indexer.index_select(rank, layer.candidate_role)),
+                ),
+            )
+            queries = seq(q_down, par(q_up, select))
+            head_weights = put(indexer.index_weights(weights))
+        if layer.owns_kv:
+            stored = chain(
+                put(compressor.compress_pool(rank, weights)), put(compressor.main_store(rank))
+            )
+            key = chain(
+                put(compressor.index_key(weights)), put(compressor.index_key_store(rank, weights))
+            )
+            new_entries = seq(put(compressor.compress_project(weights)), stored, key)
+        return seq(
+            par(queries, kv, head_weights, new_entries),
+            put(attention.sparse_attention(rank, weights, layer.kind)),
+            chain(put(attention.inverse_rotate(rank)), put(attention.output_down(rank, weights))),
+            put(attention.output_up(weights)),
+        )
+
+    def _engram(self, layer: Layer, cls: LayerClass) -> tuple[list[Task], Task]:
+        """Work that depends on token ids alone, and the gate that waits for the streams."""
+        weights = self.rank.layer(layer)
+        beside = self._place_all(
+            cls,
+            engram.engram_lookup(self.rank, weights),
+            engram.all_reduce_engram(self.rank),
+            engram.engram_project(weights),
+        )
+        return self.fusion.chain(*beside), place(engram.engram_gate(self.rank, weights), cls)
+
+    @staticmethod
+    def _place_all(cls: LayerClass | None, *operators: Operator | None) -> list[Task]:
+        return [place(operator, cls) for operator in operators if operator is not None]
+
+
+def _existing(*tasks: Task | None) -> tuple[Task, ...]:
+    return tuple(task for task in tasks if task is not None)
+
+
+def backbone(rank: Rank, program: LedgerProgram) -> Backbone:
+    """The graph of one forward of one rank.
+
+    Args:
+        rank: what a rank holds and how it computes.
+        program: the ledger whose columns the tasks refer to.
+    """
+    return _Builder(rank, program, Fusion(rank.policy.fusion)).build()

@@ -1,0 +1,86 @@
+"""Engram: n-gram memory rows added to the streams before a layer.
+
+Rows are found by hashing token ids, so look-up, all-reduce and projection depend on no hidden state
+and can run beside earlier layers; only the gate waits for the streams. Source: model-facts §4.6;
+placement runtime-semantics §8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aisim_v41.arithmetic import Arithmetic
+from aisim_v41.model.tensor import Tensor
+from aisim_v41.ops.operator import ZERO, Collective, Family, Form, Operator
+from aisim_v41.ops.projections import projection
+from aisim_v41.ops.rank import BF16_BYTES, Rank
+from aisim_v41.plan.counts import Count
+from aisim_v41.units import FLOP_PER_MAC
+
+
+def engram_lookup(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
+    """Table rows of every token: 24 x (256 + 8) B, of which a rank holds its share.
+
+    Rows that are distinct within the step are read; where the table is not in HBM, its transfer is
+    not part of this bound.
+    """
+    engram = rank.model.engram
+    assert engram is not None  # noqa: S101 - the layer has a module
+    row = weights["engram.embed"].format.bytes(1, engram.head_dim)
+    read: Form = ZERO
+    if rank.policy.engram_residency == "hbm":
+        distinct = rank.policy.engram_distinct_share
+        read = engram.rows_per_token * row * distinct / rank.tp * Count.TOKENS
+    return Operator(
+        name="engram_lookup",
+        family=Family.ENGRAM,
+        table_reads=read,
+        outputs={"engram_rows": engram.width * BF16_BYTES * Count.TOKENS},
+        axes=(Count.TOKENS,),
+        source="model-facts §4.6: 6,336 B a token and module",
+    )
+
+
+def all_reduce_engram(rank: Rank) -> Operator | None:
+    """Sum of the ranks' partial rows; a shared host copy needs none."""
+    engram = rank.model.engram
+    assert engram is not None  # noqa: S101 - the layer has a module
+    if rank.tp == 1 or rank.policy.engram_residency == "host_shared":
+        return None
+    return Operator(
+        name="all_reduce_engram",
+        family=Family.COLLECTIVE,
+        collective=Collective.ALL_REDUCE,
+        payload=engram.width * BF16_BYTES * Count.TOKENS,
+        group=rank.tp,
+        axes=(Count.TOKENS,),
+        source="runtime-semantics §4.3: 12,288 B a row and table",
+    )
+
+
+def engram_project(weights: Mapping[str, Tensor]) -> Operator:
+    """``engram.wkv``: [24 x 256 -> 5 x hidden], one key a stream and a shared value, replicated."""
+    return projection(
+        "engram_project", weights["engram.wkv"], reads="engram_rows", writes="engram_keys",
+        family=Family.ENGRAM, rows=Count.TOKENS, source="model-facts §4.6",
+    )  # fmt: skip
+
+
+def engram_gate(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
+    """Gate per stream from the normalised dot of stream and key, and the gated addition."""
+    n, hidden = rank.model.hyper.streams, rank.model.hidden
+    streams = n * hidden * BF16_BYTES * Count.TOKENS
+    gates = [weights[role].bytes for role in ("engram.q_weight", "engram.k_weight")]
+    return Operator(
+        name="engram_gate",
+        family=Family.ENGRAM,
+        flops={Arithmetic.FP32: FLOP_PER_MAC * 3 * n * hidden * Count.TOKENS},
+        weights=sum(gates) * Count.ACTIVE,
+        inputs={
+            "streams": streams,
+            "engram_keys": weights["engram.wkv"].rows * BF16_BYTES * Count.TOKENS,
+        },
+        outputs={"streams_with_memory": streams},
+        axes=(Count.TOKENS,),
+        source="model-facts §4.6: about 4 x 3 x 5,120 multiply-accumulates",
+    )

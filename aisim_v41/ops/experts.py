@@ -1,0 +1,84 @@
+"""Mixture of experts of one layer: router, routed experts, shared expert.
+
+Source: model-facts §4.5. Every rank runs a slice of every expert under tensor parallelism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aisim_v41.arithmetic import Arithmetic
+from aisim_v41.model.tensor import Tensor
+from aisim_v41.ops.operator import Family, Operator
+from aisim_v41.ops.projections import activation_bytes, projection, stored_arithmetic
+from aisim_v41.ops.rank import BF16_BYTES, FP8_BYTES, FP32_BYTES, Rank
+from aisim_v41.plan.counts import Count
+from aisim_v41.units import FLOP_PER_MAC
+
+ROUTED = ("ffn.experts.w1", "ffn.experts.w2", "ffn.experts.w3")
+SHARED = ("ffn.shared_experts.w1", "ffn.shared_experts.w2", "ffn.shared_experts.w3")
+
+
+def router_gate(weights: Mapping[str, Tensor]) -> Operator:
+    """``gate``: [hidden -> experts], BF16 weights."""
+    return projection(
+        "router_gate", weights["ffn.gate"], reads="normed", writes="router_logits",
+        family=Family.EXPERTS, source="model-facts §4.5",
+    )  # fmt: skip
+
+
+def router_select(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
+    """Scores, bias-corrected top-k and renormalised weights (text rows: the text bias)."""
+    experts = rank.model.experts
+    return Operator(
+        name="router_select",
+        family=Family.ELEMENTWISE,
+        weights=weights["ffn.gate.bias"].bytes * Count.ACTIVE,
+        inputs={"router_logits": experts.routed * BF16_BYTES * Count.QUERY_ROWS},
+        outputs={"routing": experts.top_k * 2 * FP32_BYTES * Count.QUERY_ROWS},
+        source="model-facts §4.5",
+    )
+
+
+def routed_experts(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
+    """Gate, up, activation and down of the chosen experts, weighted and summed.
+
+    Work: top_k experts a row. Weights: each *distinct* expert once (Count.EXPERTS_TOUCHED says
+    under which routing). Slices padded for the kernel are padded here too.
+    """
+    matrices = [weights[role] for role in ROUTED]
+    chosen = Arithmetic(rank.policy.expert_arithmetic)
+    hidden = rank.model.hidden
+    per_row = sum(FLOP_PER_MAC * m.rows * m.columns for m in matrices) * rank.model.experts.top_k
+    one_expert = sum(m.bytes / m.copies for m in matrices)
+    return Operator(
+        name="routed_experts",
+        family=Family.EXPERTS,
+        flops={chosen: per_row * Count.QUERY_ROWS},
+        weights=one_expert * Count.EXPERTS_TOUCHED,
+        inputs={
+            "quantised": hidden * FP8_BYTES * Count.QUERY_ROWS,
+            "routing": rank.model.experts.top_k * 2 * FP32_BYTES * Count.QUERY_ROWS,
+        },
+        outputs={"routed": hidden * BF16_BYTES * Count.QUERY_ROWS},
+        axes=(Count.QUERY_ROWS, Count.EXPERTS_TOUCHED),
+        source="model-facts §4.5; slice padding runtime-semantics §4.1",
+    )
+
+
+def shared_expert(rank: Rank, weights: Mapping[str, Tensor]) -> Operator | None:
+    """The expert that every row runs; added to the routed sum by the same kernel."""
+    if rank.model.experts.shared == 0:
+        return None
+    matrices = [weights[role] for role in SHARED]
+    per_row = sum(FLOP_PER_MAC * m.rows * m.columns * m.copies for m in matrices)
+    hidden = rank.model.hidden
+    return Operator(
+        name="shared_expert",
+        family=Family.EXPERTS,
+        flops={stored_arithmetic(matrices[0]): per_row * Count.QUERY_ROWS},
+        weights=sum(m.bytes for m in matrices) * Count.ACTIVE,
+        inputs={"quantised": hidden * activation_bytes(matrices[0]) * Count.QUERY_ROWS},
+        outputs={"sublayer": hidden * BF16_BYTES * Count.QUERY_ROWS},
+        source="model-facts §4.5",
+    )

@@ -1,0 +1,147 @@
+"""Fusion profiles: which elementary operators an engine runs as one kernel.
+
+A profile is a list of groups. `Fusion.chain` makes one kernel of each run of consecutive operators
+that belong to one group and work on the same rows. A test proves that every profile does the work
+of every elementary operator exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aisim_v41.errors import InvalidInputError, nearest
+from aisim_v41.ops.graph import Node, seq
+from aisim_v41.ops.operator import Task, fuse
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Elementary operators of one kernel."""
+
+    name: str
+    members: frozenset[str]
+    kept: frozenset[str] = frozenset()
+    """Tensors made inside that later operators need too."""
+
+
+def _group(name: str, members: str, *, kept: str = "") -> Group:
+    return Group(name, frozenset(members.split()), frozenset(kept.split()))
+
+
+_STREAMS = "streams coefficients"
+
+_QUANTISED_PROJECTIONS = (
+    _group("q_down_norm", "q_down q_norm"),
+    _group("o_down_quantised", "inverse_rope o_down"),
+    _group("q_up_rope", "q_up q_rope"),
+    _group("kv_down_store", "kv_down kv_store"),
+)
+
+PROFILES: dict[str, tuple[Group, ...]] = {
+    # Every elementary operator is a kernel of its own.
+    "elementary": (),
+    # Report §2.4.1: the post of one site, the coefficients, collapse, pre-norm and FP8 conversion
+    # of the next in a single pass; norms and conversions inside their GEMMs.
+    "single_pass": (
+        _group(
+            "mhc_single_pass",
+            "mhc_expand mhc_statistics mhc_collapse site_norm site_quantise",
+            kept=_STREAMS,
+        ),
+        *_QUANTISED_PROJECTIONS,
+        _group("index_query_rope", "index_query index_query_rope"),
+        _group("compress_store", "compress_pool main_store"),
+        _group("index_key_store", "index_key index_key_store"),
+        _group("index_score_select", "index_score index_select"),
+        _group("router", "router_gate router_select"),
+        _group("final_collapse_norm", "head_collapse final_norm"),
+    ),
+    # Runtime-semantics §5.2: SGLang decode on Blackwell, at most 8 rows. The statistics run beside
+    # the sub-layer; all-reduce, post, collapse, norm and conversion are one kernel.
+    "sglang_decode": (
+        _group(
+            "all_reduce_mhc",
+            "all_reduce_attention all_reduce_experts mhc_expand mhc_collapse site_norm "
+            "site_quantise",
+            kept="streams",
+        ),
+        *_QUANTISED_PROJECTIONS,
+        _group("index_query_rope", "index_query index_query_rope"),
+        _group("compress_store", "compress_pool main_store"),
+        _group("index_key_store", "index_key index_key_store"),
+        _group("router", "router_gate router_select"),
+        _group("final_collapse_norm", "head_collapse final_norm"),
+    ),
+    # Runtime-semantics §5.3: vLLM on SM100; mega-mHC ends in BF16, conversion is separate. Not
+    # usable where Engram stands between the sites.
+    "vllm_mega_mhc": (
+        _group(
+            "mega_mhc",
+            "mhc_expand mhc_statistics mhc_collapse site_norm",
+            kept=_STREAMS,
+        ),
+        _group("kv_down_store", "kv_down kv_store"),
+        _group("q_up_rope", "q_up q_rope"),
+        _group("o_down_quantised", "inverse_rope o_down"),
+        _group("index_query_rope", "index_query index_query_rope"),
+        _group("compress_store", "compress_pool main_store"),
+        _group("router", "router_gate router_select"),
+    ),
+}
+
+
+class Fusion:
+    """A profile at work; fused tasks are made once and shared.
+
+    Raises:
+        InvalidInputError: no profile of that name.
+    """
+
+    def __init__(self, profile: str) -> None:
+        if profile not in PROFILES:
+            raise InvalidInputError(f"no fusion profile {profile!r}; {nearest(profile, PROFILES)}")
+        self.profile = profile
+        self._group_of = {name: group for group in PROFILES[profile] for name in group.members}
+        self._made: dict[tuple[int, ...], Task] = {}
+        self._alive: list[Task] = []
+
+    def together(self, first: str, second: str) -> bool:
+        """Whether two elementary operators belong to one group."""
+        group = self._group_of.get(first)
+        return group is not None and second in group.members
+
+    def chain(self, *tasks: Task | None) -> list[Task]:
+        """Consecutive tasks, with runs of one group fused."""
+        fused: list[Task] = []
+        run: list[Task] = []
+        for task in [t for t in tasks if t is not None]:
+            if run and not self._joins(run, task):
+                fused.append(self._close(run))
+                run = []
+            run.append(task)
+        if run:
+            fused.append(self._close(run))
+        return fused
+
+    def sequence(self, *tasks: Task | None) -> Node:
+        """`chain` as a node."""
+        return seq(*self.chain(*tasks))
+
+    def _joins(self, run: Sequence[Task], task: Task) -> bool:
+        last = run[-1]
+        return (
+            self.together(last.replaces[-1], task.replaces[0])
+            and last.rows == task.rows
+            and not any(name in task.replaces for member in run for name in member.replaces)
+        )
+
+    def _close(self, run: Sequence[Task]) -> Task:
+        if len(run) == 1:
+            return run[0]
+        key = tuple(id(task) for task in run)
+        if key not in self._made:
+            group = self._group_of[run[0].replaces[0]]
+            self._made[key] = fuse(group.name, run, kept=group.kept)
+            self._alive.extend(run)
+        return self._made[key]

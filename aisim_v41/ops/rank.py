@@ -1,0 +1,74 @@
+"""What one rank of a mapping works with: its share of the weights, heads and cache rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aisim_v41.arithmetic import Arithmetic
+from aisim_v41.model.cache_rows import CacheRows, cache_rows
+from aisim_v41.model.description import Model
+from aisim_v41.model.layers import Layer
+from aisim_v41.model.parallel import Parallel
+from aisim_v41.model.sharding import local
+from aisim_v41.model.tensor import Tensor
+from aisim_v41.model.tensors import global_tensors, layer_tensors
+from aisim_v41.plan.policy import RuntimePolicy
+
+BF16_BYTES = 2
+FP32_BYTES = 4
+FP8_BYTES = 1 + 1 / 32
+"""One FP8 activation with its share of a scale byte per 32 (config ``activation_scheme``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """One rank's view of the model, and the precision in which it computes."""
+
+    model: Model
+    parallel: Parallel
+    policy: RuntimePolicy
+    rows: CacheRows
+    index_arithmetic: Arithmetic
+
+    @property
+    def tp(self) -> int:
+        return self.parallel.tp
+
+    @property
+    def heads(self) -> int:
+        """Query heads of this rank, padded as the kernel pads them."""
+        multiple = self.policy.attention_head_multiple
+        return -(-(self.model.attention.heads // self.tp) // multiple) * multiple
+
+    def layer(self, layer: Layer) -> Mapping[str, Tensor]:
+        """Local tensors of one layer by role."""
+        return {
+            role: local(tensor, self.parallel, self.policy.sharding)
+            for role, tensor in layer_tensors(self.model, layer).items()
+        }
+
+    def ends(self) -> Mapping[str, Tensor]:
+        """Local tensors outside the layers by role."""
+        return {
+            role: local(tensor, self.parallel, self.policy.sharding)
+            for role, tensor in global_tensors(self.model).items()
+        }
+
+
+def rank_of(model: Model, parallel: Parallel, policy: RuntimePolicy, *, has_fp4: bool) -> Rank:
+    """The view of one rank (all are alike under tensor parallelism).
+
+    Args:
+        has_fp4: whether the GPU multiplies 4-bit operands; decides ``fp4_or_bf16`` scoring.
+    """
+    chosen = policy.index_arithmetic
+    if chosen == "fp4_or_bf16":
+        chosen = "fp4" if has_fp4 else "bf16"
+    return Rank(
+        model=model,
+        parallel=parallel,
+        policy=policy,
+        rows=cache_rows(model, policy.kv_layout),
+        index_arithmetic=Arithmetic(chosen),
+    )

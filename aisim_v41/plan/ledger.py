@@ -1,0 +1,155 @@
+"""The ledger of a plan: which rows every layer computes, reads and writes, as exact integers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from aisim_v41.model.description import Model
+from aisim_v41.plan.counting import LayerClass, LedgerProgram, StepCounts
+from aisim_v41.plan.counts import Count
+from aisim_v41.plan.plan import ForwardPass, Plan, forward_passes, pack
+from aisim_v41.plan.policy import RuntimePolicy
+from aisim_v41.plan.spans import Region
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FRAME_COUNTS = (
+    Count.QUERY_ROWS,
+    Count.KV_ROWS,
+    Count.WINDOW_PAIRS,
+    Count.WINDOW_ROWS,
+    Count.SELECTED_ENTRIES,
+    Count.SCORED_POSITIONS,
+    Count.ENTRIES_WRITTEN,
+    Count.COMPRESSED_ROWS,
+    Count.SELECTED_ROWS,
+    Count.INDEX_KEYS,
+)
+
+
+@lru_cache(maxsize=64)
+def ledger_program(model: Model, policy: RuntimePolicy) -> LedgerProgram:
+    """The counting program of a model under a policy, built once."""
+    return LedgerProgram(model, policy)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Exact counts of a plan.
+
+    Every number of a request group is that of all its ``count`` requests together, so that sums
+    never depend on grouping.
+    """
+
+    plan: Plan
+    program: LedgerProgram
+    passes: tuple[tuple[ForwardPass, StepCounts], ...]
+
+    def value(self, count: Count, layer: int, *, forward: int = -1, request: int) -> int:
+        """One count of one layer and one request group (0 where the layer has no such work)."""
+        forward_pass, counts = self.passes[forward]
+        position = self._position(count, self.program.classes[layer])
+        if position is None:
+            return 0
+        single = int(counts.per_request[position, request])
+        return single * forward_pass.requests[request].count * forward_pass.times
+
+    def total(self, count: Count, layer: int) -> int:
+        """One count of one layer over all requests and forwards."""
+        return sum(
+            self.value(count, layer, forward=number, request=request)
+            for number, (forward, _) in enumerate(self.passes)
+            for request in range(len(forward.requests))
+        )
+
+    @property
+    def token_layers(self) -> int:
+        """Σ over layers of rows that run the layer's queries and experts."""
+        return sum(
+            self.total(Count.QUERY_ROWS, index) for index in range(len(self.program.classes))
+        )
+
+    def _position(self, count: Count, cls: LayerClass) -> int | None:
+        owner_only = (Count.ENTRIES_WRITTEN, Count.COMPRESSED_ROWS)
+        if cls.ratio == 0 and count.value.startswith(
+            ("selected", "scored", "index", "entries", "comp")
+        ):
+            return None
+        if count in owner_only and cls.kind != "full":
+            return None
+        if count.value.startswith(("scored", "index")) and cls.kind not in ("full", "reindex"):
+            return None
+        return self.program.position(count, cls)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a layer and request group, in layer order within each forward.
+
+        Columns: forward, layer, request, kind (of the layer), request_kind, count, ratio,
+        kv_owner, selection_producer, first_row and end_row [positions], window_floor [position],
+        and the counts of `FRAME_COUNTS`.
+        """
+        import pandas as pd
+
+        rows = []
+        for number, (forward, counts) in enumerate(self.passes):
+            spans = counts.spans
+            for layer, cls in zip(self.plan.model.layers, self.program.classes, strict=True):
+                tail = cls.region is not Region.FULL
+                first = spans.late_start if tail else spans.start
+                floor = spans.late_floor if cls.region is Region.LATE else spans.floor
+                for position, request in enumerate(forward.requests):
+                    rows.append(
+                        {
+                            "forward": number,
+                            "layer": layer.index,
+                            "request": position,
+                            "kind": str(layer.kind),
+                            "request_kind": request.kind,
+                            "count": request.count * forward.times,
+                            "ratio": layer.ratio,
+                            "kv_owner": layer.kv_owner,
+                            "selection_producer": layer.selection_producer,
+                            "first_row": int(first[position]),
+                            "end_row": int(spans.end[position]),
+                            "window_floor": int(floor[position]),
+                            **{
+                                str(count): self.value(
+                                    count, layer.index, forward=number, request=position
+                                )
+                                for count in FRAME_COUNTS
+                            },
+                        }
+                    )
+        frame = pd.DataFrame(rows)
+        for name in ("kv_owner", "selection_producer"):
+            if name in frame:
+                frame[name] = frame[name].astype("Int64")
+        return frame
+
+    def to_text(self) -> str:
+        """The ledger in words that can be checked by hand: rows and writes of each request."""
+        from aisim_v41.plan.ledger_text import describe
+
+        return describe(self)
+
+
+def ledger(plan: Plan) -> Ledger:
+    """Count a plan.
+
+    Example:
+        >>> import aisim_v41 as aisim
+        >>> model = aisim.load_model("deepseek-v4.1-flash")
+        >>> plan = aisim.Plan(model, [aisim.Request(new_tokens=8192)],
+        ...                   policy=aisim.policy("sglang", decoder_replay=True))
+        >>> aisim.ledger(plan).token_layers
+        174464
+    """
+    program = ledger_program(plan.model, plan.policy)
+    passes = tuple(
+        (forward, program.count(pack(forward.requests), one_step=True))
+        for forward in forward_passes(plan.requests, plan.policy)
+    )
+    return Ledger(plan, program, passes)

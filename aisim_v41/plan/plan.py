@@ -1,0 +1,120 @@
+"""A plan: what is asked of the model in one step, and how the engine would run it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from aisim_v41.errors import InvalidInputError
+from aisim_v41.model.description import Model
+from aisim_v41.model.earlier import require_step_model
+from aisim_v41.model.parallel import Parallel
+from aisim_v41.plan.compatibility import (
+    check_mapping_is_modelled,
+    check_policy,
+    check_requests,
+    warnings_for,
+)
+from aisim_v41.plan.policy import RuntimePolicy, policy
+from aisim_v41.plan.request import PACKED_FIELDS, Request
+from aisim_v41.plan.spans import RequestColumns
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One step: requests, mapping and runtime policy.
+
+    Args:
+        model: from `load_model`.
+        requests: what each sequence does in this step.
+        parallel: ranks per dimension.
+        policy: from `policy`.
+
+    Raises:
+        InvalidInputError, OutOfRangeError, UnsupportedPlanError: see
+            `aisim_v41.plan.compatibility`.
+    """
+
+    model: Model
+    requests: Sequence[Request]
+    parallel: Parallel = field(default_factory=Parallel)
+    policy: RuntimePolicy = field(default_factory=lambda: policy("paper"))
+
+    def __post_init__(self) -> None:
+        require_step_model(self.model)
+        for name, expected in (("parallel", Parallel), ("policy", RuntimePolicy)):
+            value = getattr(self, name)
+            if not isinstance(value, expected):
+                raise InvalidInputError(f"Plan.{name} = {value!r}: must be a {expected.__name__}")
+        if isinstance(self.requests, (str, bytes)) or not isinstance(self.requests, Iterable):
+            raise InvalidInputError("Plan.requests: must be a list of Request")
+        object.__setattr__(self, "requests", tuple(self.requests))
+        check_policy(self.policy, self.parallel)
+        check_mapping_is_modelled(self.parallel)
+        check_requests(self.model, self.policy, self.requests)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader may misread."""
+        return warnings_for(self.policy, self.requests)
+
+
+def pack(requests: Sequence[Request]) -> RequestColumns:
+    """Requests as int64 columns [requests]."""
+    rows = np.frombuffer(b"".join([r.packed for r in requests]), dtype=np.int64)
+    table = np.ascontiguousarray(rows.reshape(-1, len(PACKED_FIELDS)).T)
+    values = dict(zip(PACKED_FIELDS, table, strict=True))
+    return RequestColumns(
+        new=values["new_tokens"],
+        prefix=values["prefix_tokens"],
+        prompt=values["prompt_tokens"],
+        count=values["count"],
+        kind=values["kind"],
+        window=values["window"],
+        window_start=values["window_start"],
+        prompt_logprobs=values["prompt_logprobs"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardPass:
+    """One forward of the engine: the requests in it, and how often it runs."""
+
+    requests: tuple[Request, ...]
+    times: int = 1
+
+
+def forward_passes(requests: Sequence[Request], runtime: RuntimePolicy) -> tuple[ForwardPass, ...]:
+    """The forwards that a step takes.
+
+    One, except under ``encoder_replay="separate"``: then each hit without window KV is rebuilt by
+    a forward of its own before the step (runtime-semantics §2.1, the older form).
+    """
+    if runtime.encoder_replay != "separate" or all(r.window != "missing" for r in requests):
+        return (ForwardPass(tuple(requests)),)
+    replays: list[ForwardPass] = []
+    main: list[Request] = []
+    for request in requests:
+        if request.window != "missing":
+            main.append(request)
+            continue
+        page = runtime.hit_page_tokens
+        prefix = request.prefix_tokens // page * page
+        prefix = 0 if prefix <= runtime.hit_min_tokens else prefix
+        replayed = min(prefix, runtime.encoder_replay_rows)
+        if prefix and request.count:
+            alone = Request(new_tokens=0, prefix_tokens=prefix, window="missing")
+            replays.append(ForwardPass((alone,), request.count))
+        main.append(
+            Request(
+                new_tokens=request.end - prefix,
+                prefix_tokens=prefix,
+                prompt_tokens=request.prompt_tokens,
+                count=request.count,
+                window_start=prefix - replayed,
+                prompt_logprobs=request.prompt_logprobs,
+            )
+        )
+    return (*replays, ForwardPass(tuple(main)))

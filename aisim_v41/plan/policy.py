@@ -1,0 +1,248 @@
+"""What an engine does with a request: every choice that changes counts, bytes or precision.
+
+A preset describes one engine at one revision (``profiles/deepseek-v4.1-flash/policies.yaml``);
+each field can be overridden and is echoed in the result. Meaning and source of every field:
+``docs/policies.md``.
+"""
+
+from __future__ import annotations
+
+import typing
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from typing import Any, Literal
+
+from aisim_v41.errors import InvalidInputError, MissingProfileError, nearest
+from aisim_v41.model.sharding import ShardingRules
+
+POLICY_FILE = "deepseek-v4.1-flash/policies"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimePolicy:
+    """All choices of a runtime.
+
+    Decoder replay (report §3.2.2; runtime-semantics §1):
+
+    Attributes:
+        name: Preset that this policy started from.
+        revision: Engine revision or document that the preset describes.
+        decoder_replay: Layers after the last KV owner run only a tail of each request's rows.
+        replay_tail_rows: Rows kept [rows]; a budget of its own, not the window.
+        replay_anchor: The tail ends at the end of the step, or at the end of the prompt.
+        replay_floor: Oldest position visible to kept rows when nothing was cut: "tail_start"
+            (cut or not, the first kept row), "window_start" (as if there were no replay) or
+            "prompt_window" (prompt end minus the tail).
+        boundary_layer: The last KV owner runs all rows ("full"), or writes KV for all rows and
+            queries with the tail ("kv_only").
+        replay_exact: Keep enough rows that the last window is exact: (window - 1) rows a trimmed
+            layer, plus one.
+        replay_exact_multiple: That number is rounded up to a multiple of this [rows].
+        replay_exact_min_tokens: Below this many new tokens a step nothing is cut [tokens].
+        decode_rows: Decode and verify rows in a step that also prefills: they keep their
+            "own_window", they switch replay off for the step ("no_replay"), or they are cut like
+            an extend of one row ("as_extend").
+        prompt_logprobs: Requests that want prompt log-probabilities are refused ("refuse"), run
+            all rows late ("all_rows"), or run all rows with the tail's floor kept apart
+            ("two_floors").
+
+    Encoder replay (report §3.2.2; runtime-semantics §2):
+
+    Attributes:
+        encoder_replay: What rebuilds window KV after a hit of the global entries alone: nothing
+            ("off"), a forward of its own before the step ("separate"), rows put in front of the
+            step ("folded"), or a stored snapshot where there is one ("snapshot").
+        encoder_replay_rows: Rows recomputed [rows].
+        replayed_rows_compress: The compressor also runs on recomputed rows (nothing is stored).
+        hit_page_tokens: Prefix-cache hits are cut to a multiple of this [tokens].
+        hit_min_tokens: Hits without window KV of this length or less are not used [tokens].
+
+    Indexer (report §2.3.2; runtime-semantics §7):
+
+    Attributes:
+        reindex_scoring: Reindex layers score only the candidate pool, or all keys and then mask.
+        score_shape: Scores computed for what each query can see ("triangle") or up to the step's
+            end for all ("rectangle").
+        index_shortcut: Steps that skip scoring while every entry would be selected anyway:
+            "never", "decode" (steps without prefill) or "always".
+
+    Bytes, precision and execution:
+
+    Attributes:
+        kv_layout: Named cache-row layout, see `aisim_v41.model.cache_rows`.
+        sharding: What is split and what is copied under tensor parallelism, slice padding and
+            the resident form of ``wo_a``.
+        index_arithmetic: Precision of index scoring: "fp4", "fp8" or "bf16"; "fp4_or_bf16" is
+            FP4 on GPUs that have it and BF16 elsewhere.
+        expert_arithmetic: Precision of routed experts: "mxfp4_mxfp8" or "bf16" (weights
+            dequantised).
+        attention_head_multiple: Local heads are padded up to a multiple of this in the kernel.
+        expert_routing: Distinct experts that a step touches: "independent" (expected number under
+            uniform independent routing) or "fewest" (all rows agree).
+        fusion: Fusion profile, see `aisim_v41.ops.fusion`.
+        prefill_execution: "eager", "breakable_graph" or "full_graph".
+        decode_execution: "eager" or "full_graph".
+
+    Memory (runtime-semantics §6):
+
+    Attributes:
+        engram_residency: Where the tables are: "hbm" (rows over ranks), "host_sharded",
+            "host_shared" (one copy) or "disk".
+        engram_distinct_share: Share of looked-up rows that are distinct within a step.
+        page_tokens: Tokens of one KV page.
+        window_slots: Window rows kept for one running request [rows] (ring capacity).
+        window_pool: Window KV is a ring for each request ("per_request"), or a pool sized as a
+            ratio of the token pool ("ratio").
+        window_ratio: That ratio.
+        memory_fraction: Share of free memory at start that the engine takes (weights included).
+        chunk_tokens: Largest number of prefill tokens in one step [tokens].
+        max_requests: Largest number of running requests.
+        index_workspace: The scores of a step are kept whole ("full") or in row blocks ("tiled").
+    """
+
+    name: str
+    revision: str
+    decoder_replay: bool = False
+    replay_tail_rows: int = 128
+    replay_anchor: Literal["step_end", "prompt_end"] = "step_end"
+    replay_floor: Literal["tail_start", "window_start", "prompt_window"] = "tail_start"
+    boundary_layer: Literal["full", "kv_only"] = "full"
+    replay_exact: bool = False
+    replay_exact_multiple: int = 256
+    replay_exact_min_tokens: int = 16384
+    decode_rows: Literal["own_window", "no_replay", "as_extend"] = "own_window"
+    prompt_logprobs: Literal["refuse", "all_rows", "two_floors"] = "refuse"
+    encoder_replay: Literal["off", "separate", "folded", "snapshot"] = "off"
+    encoder_replay_rows: int = 128
+    replayed_rows_compress: bool = False
+    hit_page_tokens: int = 1
+    hit_min_tokens: int = 0
+    reindex_scoring: Literal["candidates", "dense"] = "candidates"
+    score_shape: Literal["triangle", "rectangle"] = "triangle"
+    index_shortcut: Literal["never", "decode", "always"] = "never"
+    kv_layout: str = "trained"
+    sharding: ShardingRules = field(default_factory=ShardingRules)
+    index_arithmetic: Literal["fp4", "fp8", "bf16", "fp4_or_bf16"] = "fp4"
+    expert_arithmetic: Literal["mxfp4_mxfp8", "bf16"] = "mxfp4_mxfp8"
+    attention_head_multiple: int = 1
+    expert_routing: Literal["independent", "fewest"] = "independent"
+    fusion: Literal["elementary", "single_pass", "sglang_decode", "vllm_mega_mhc"] = "single_pass"
+    prefill_execution: Literal["eager", "breakable_graph", "full_graph"] = "eager"
+    decode_execution: Literal["eager", "full_graph"] = "full_graph"
+    engram_residency: Literal["hbm", "host_sharded", "host_shared", "disk"] = "hbm"
+    engram_distinct_share: float = 1.0
+    page_tokens: int = 256
+    window_slots: int = 128
+    window_pool: Literal["per_request", "ratio"] = "per_request"
+    window_ratio: float = 0.1
+    memory_fraction: float = 0.9
+    chunk_tokens: int = 8192
+    max_requests: int = 256
+    index_workspace: Literal["full", "tiled"] = "full"
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            _check_field(f.name, getattr(self, f.name), _field_types()[f.name])
+
+    def with_overrides(self, **overrides: Any) -> RuntimePolicy:
+        """A copy with some fields changed; fields of ``sharding`` may be named directly.
+
+        Raises:
+            InvalidInputError: an unknown field, or a value that the field does not take.
+        """
+        own = {f.name for f in fields(self)} - {"name", "revision"}
+        rules = {f.name for f in fields(ShardingRules)}
+        unknown = sorted(set(overrides) - own - rules)
+        if unknown:
+            raise InvalidInputError(
+                f"policy has no field {unknown[0]!r}; {nearest(unknown[0], own | rules)}"
+            )
+        for_rules = {key: overrides.pop(key) for key in sorted(set(overrides) & rules)}
+        sharding = overrides.pop("sharding", self.sharding)
+        if for_rules:
+            _check_field("sharding", sharding, ShardingRules)
+            sharding = replace(sharding, **for_rules)
+        return replace(self, sharding=sharding, **overrides)
+
+    def changed_fields(self) -> dict[str, Any]:
+        """Fields in which this policy differs from the preset of its name."""
+        base = policy(self.name)
+        return {
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if getattr(self, f.name) != getattr(base, f.name)
+        }
+
+
+_POSITIVE = {
+    "replay_tail_rows", "replay_exact_multiple", "encoder_replay_rows", "hit_page_tokens",
+    "attention_head_multiple", "page_tokens", "window_slots", "chunk_tokens", "max_requests",
+}  # fmt: skip
+_MAX_INT = 1 << 30
+_SHARES = {"engram_distinct_share", "memory_fraction", "window_ratio"}
+
+
+@cache
+def _field_types() -> dict[str, Any]:
+    return typing.get_type_hints(RuntimePolicy)
+
+
+def _check_field(name: str, value: object, expected: Any) -> None:
+    if typing.get_origin(expected) is Literal:
+        allowed = typing.get_args(expected)
+        if not (isinstance(value, str) and value in allowed):
+            raise InvalidInputError(f"policy field {name} = {value!r}: must be one of {allowed}")
+    elif expected is int:
+        low = 1 if name in _POSITIVE else 0
+        if type(value) is not int or not low <= value <= _MAX_INT:
+            raise InvalidInputError(
+                f"policy field {name} = {value!r}: must be a whole number from {low} to {_MAX_INT}"
+            )
+    elif expected is float:
+        if type(value) not in (int, float) or not 0 < typing.cast(float, value) <= 1:
+            raise InvalidInputError(
+                f"policy field {name} = {value!r}: must be a share above 0 and at most 1"
+            )
+    elif not isinstance(value, expected):
+        raise InvalidInputError(
+            f"policy field {name} = {value!r}: must be of type {expected.__name__}"
+        )
+
+
+@cache
+def _presets() -> dict[str, RuntimePolicy]:
+    from aisim_v41.reading import read_mapping
+    from aisim_v41.resources import find
+
+    raw = read_mapping(find("profiles", POLICY_FILE, ".yaml"))
+    presets: dict[str, RuntimePolicy] = {}
+    for name, entry in raw["presets"].items():
+        base = RuntimePolicy(name=name, revision=entry["revision"])
+        presets[name] = base.with_overrides(**entry["fields"])
+    return presets
+
+
+def preset_names() -> tuple[str, ...]:
+    """Names that `policy` accepts."""
+    return tuple(sorted(_presets()))
+
+
+def policy(name: str, **overrides: Any) -> RuntimePolicy:
+    """A preset, with fields changed by keyword.
+
+    Args:
+        name: "paper", "sglang", "vllm", "atom" or "trtllm".
+        **overrides: Fields of `RuntimePolicy` or of its sharding rules.
+
+    Raises:
+        MissingProfileError: no preset of that name.
+        InvalidInputError: an unknown field or a value it does not take.
+
+    Example:
+        >>> policy("sglang", decoder_replay=True).replay_tail_rows
+        128
+    """
+    presets = _presets()
+    if name not in presets:
+        raise MissingProfileError(f"no policy named {name!r}; {nearest(str(name), presets)}")
+    return presets[name].with_overrides(**overrides) if overrides else presets[name]
