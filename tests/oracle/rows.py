@@ -33,12 +33,10 @@ class Sequence:
     """Rows kept after the last KV owner, with the floor they have there."""
     late_floor: int
     """The floor of the last kept row, also where no row is kept."""
-    replayed: int
+    prompt_end: int
     logprobs: bool
-
-    @property
-    def new(self) -> int:
-        return self.end - self.before
+    is_replay: bool
+    """A forward that only rebuilds window KV (separate encoder replay)."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,8 @@ class _Extend:
     """First computed position: ``before``, or earlier by the replayed rows."""
     floor: int
     prompt_end: int
-    logprobs: bool
+    logprobs: bool = False
+    is_replay: bool = False
 
 
 def forwards(model, policy, requests) -> list[Forward]:
@@ -75,7 +74,7 @@ def forwards(model, policy, requests) -> list[Forward]:
             if policy.encoder_replay != "separate":
                 start = floor
             elif request.count:
-                alone = _Extend("prefill", 1, used, used, floor, floor, used, False)
+                alone = _Extend("prefill", 1, used, used, floor, floor, used, is_replay=True)
                 replays.append((alone, request.count))
         main.append(
             _Extend(
@@ -151,8 +150,9 @@ def _sequence(model, policy, extend: _Extend, replay: bool) -> Sequence:
         queries=plain,
         late_queries=late,
         late_floor=late_floor,
-        replayed=extend.before - extend.start,
+        prompt_end=extend.prompt_end,
         logprobs=extend.logprobs,
+        is_replay=extend.is_replay,
     )
 
 

@@ -91,11 +91,22 @@ def rows_of(region: str, sequence: Sequence) -> tuple[tuple[Query, ...], list[in
 
 
 def logit_rows(sequence: Sequence) -> int:
-    """The last row of a prefill; every row of decode and verify; all new ones for logprobs."""
-    kept = [q.position for q in sequence.late_queries]
-    if sequence.kind != "prefill" or sequence.logprobs:
-        return len([p for p in kept if p >= sequence.before])
-    return len(kept[-1:])
+    """Rows that reach the head, of those that ran the last layer.
+
+    Every new row of decode, verify and prompt log-probabilities, else the row that ends the
+    prompt (model-facts §4.7); a forward of its own for a replay has one too (§2.1).
+    """
+    rows = 0
+    for query in sequence.late_queries:
+        is_new = query.position >= sequence.before
+        ends_prompt = (
+            query.position >= sequence.prompt_end - 1 and query.position == sequence.end - 1
+        )
+        if sequence.is_replay:
+            rows += query.position == sequence.end - 1
+        elif is_new and (sequence.kind != "prefill" or sequence.logprobs or ends_prompt):
+            rows += 1
+    return rows
 
 
 def _window(model, queries: tuple[Query, ...], written: list[int]) -> dict[str, int]:

@@ -1,0 +1,153 @@
+"""The ledger against the oracle: random plans, every column, every request, every layer."""
+
+from __future__ import annotations
+
+from functools import cache
+from random import Random
+
+import pytest
+from oracle.draw import REAL, any_policy, any_requests, shrunken_model
+from oracle.rows import forwards
+from oracle.walk import LIMITS, count_forward, experts_touched
+
+from aisim_v41.model.load import load_model
+from aisim_v41.plan.counts import Count
+from aisim_v41.plan.ledger import Ledger, ledger
+from aisim_v41.plan.plan import Plan
+
+BATCH = 100
+SMALL_BATCHES = 32
+REAL_PLANS = 60
+LONG_BATCHES = 1000
+
+STEP_COUNTS = {"experts_touched", "active", "kv_active", "head_active"}
+PER_REQUEST = {str(count) for count in Count} - STEP_COUNTS
+
+
+@cache
+def real_model():
+    return load_model(REAL)
+
+
+def small_plan(seed: int) -> Plan:
+    random = Random(seed)
+    model = shrunken_model(random)
+    policy = any_policy(random, small=True)
+    return Plan(model, any_requests(random, policy, small=True), policy=policy)
+
+
+def real_plan(seed: int) -> Plan:
+    random = Random(seed)
+    policy = any_policy(random, small=False)
+    return Plan(real_model(), any_requests(random, policy, small=False), policy=policy)
+
+
+@pytest.mark.parametrize("batch", range(SMALL_BATCHES))
+def test_shrunken_models(batch: int):
+    for seed in range(batch * BATCH, (batch + 1) * BATCH):
+        check(small_plan(seed), seed)
+
+
+@pytest.mark.parametrize("seed", range(REAL_PLANS))
+def test_published_model(seed: int):
+    check(real_plan(seed), seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("batch", range(LONG_BATCHES))
+def test_many_more_shrunken_models(batch: int):
+    first = 1_000_000 + batch * BATCH
+    for seed in range(first, first + BATCH):
+        check(small_plan(seed), seed)
+
+
+def test_every_count_is_compared():
+    """No count of the library escapes: each name is a per-request or a per-step column."""
+    random = Random(1)
+    names: set[str] = set()
+    for _ in range(50):
+        model, policy = shrunken_model(random), any_policy(random, small=True)
+        requests = any_requests(random, policy, small=True)
+        for forward in forwards(model, policy, requests):
+            for layer in count_forward(model, policy, forward):
+                names.update(*(request.keys() for request in layer))
+    assert names == PER_REQUEST
+
+
+def check(plan: Plan, seed: int) -> None:
+    """Compare one plan; the message of a mismatch is enough to run it alone."""
+    found = ledger(plan)
+    expected = forwards(plan.model, plan.policy, plan.requests)
+    problems = []
+    if len(found.passes) != len(expected):
+        problems.append(f"{len(found.passes)} forwards, the oracle has {len(expected)}")
+    for number, forward in enumerate(expected[: len(found.passes)]):
+        layers = count_forward(plan.model, plan.policy, forward)
+        problems += _request_counts(found, number, forward, layers)
+        problems += _step_counts(plan, found, number, forward, layers)
+    rows = sum(
+        counts["query_rows"] * sequence.count * forward.times
+        for forward in expected
+        for layer in count_forward(plan.model, plan.policy, forward)
+        for counts, sequence in zip(layer, forward.sequences, strict=True)
+    )
+    if found.token_layers != rows:
+        problems.append(f"token_layers = {found.token_layers}, the oracle has {rows}")
+    assert not problems, describe(plan, seed, problems)
+
+
+def _request_counts(found: Ledger, number: int, forward, layers) -> list[str]:
+    problems = []
+    for index, layer in enumerate(layers):
+        for position, counts in enumerate(layer):
+            times = forward.sequences[position].count * forward.times
+            for name in PER_REQUEST:
+                value = found.value(Count(name), index, forward=number, request=position)
+                oracle = counts.get(name, 0) * times
+                if value > oracle if name in LIMITS else value != oracle:
+                    problems.append(
+                        f"{name}, forward {number}, layer {index}, request {position}: "
+                        f"{value}, the oracle has {oracle}"
+                    )
+    return problems
+
+
+def _step_counts(plan: Plan, found: Ledger, number: int, forward, layers) -> list[str]:
+    """Columns that exist for a whole forward only, as the estimators read them."""
+    problems = []
+    totals, program = found.passes[number][1].totals, found.program
+
+    def rows(layer, name: str) -> int:
+        return sum(c[name] * s.count for c, s in zip(layer, forward.sequences, strict=True))
+
+    for index, layer in enumerate(layers):
+        queries = rows(layer, "query_rows")
+        oracle = {
+            "experts_touched": experts_touched(plan.model, plan.policy, queries),
+            "active": float(queries > 0),
+            "kv_active": float(rows(layer, "kv_rows") > 0),
+            "head_active": float(rows(layer, "logit_rows") > 0),
+            "query_rows": float(queries),
+            "logit_rows": float(rows(layer, "logit_rows")),
+        }
+        for name, value in oracle.items():
+            column = program.position(Count(name), program.classes[index])
+            if totals[column] != pytest.approx(value, rel=1e-9, abs=1e-9):
+                problems.append(
+                    f"{name} of forward {number}, layer {index}: {totals[column]}, "
+                    f"the oracle has {value}"
+                )
+    return problems
+
+
+def describe(plan: Plan, seed: int, problems: list[str]) -> str:
+    model = plan.model
+    lines = [
+        *problems[:8],
+        f"... {len(problems)} in all",
+        f"seed {seed}, policy {plan.policy.name}: {plan.policy.changed_fields()}",
+        f"window {model.attention.window}, {model.indexer}, boundary {model.boundary}",
+        f"layers {[(str(layer.kind), layer.ratio) for layer in model.layers]}",
+        *map(str, plan.requests),
+    ]
+    return "\n".join(lines)
