@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from aisim_v41.errors import SchemaError
 from aisim_v41.model.config_errors import describe
@@ -42,6 +43,21 @@ LayerId = Annotated[int, Field(ge=0, lt=MAX_LAYERS)]
 LayerIds = Annotated[list[LayerId], Field(max_length=MAX_LAYERS)]
 TokenId = Annotated[int, Field(ge=0, lt=MAX_VOCAB)]
 Positive = Annotated[float, Field(gt=0)]
+
+
+def _only(expected: bool | int) -> AfterValidator:
+    """One value is modelled; unlike a Literal, 0 does not pass for False nor True for 1."""
+
+    def check(value: bool | int) -> bool | int:
+        if value != expected:
+            raise PydanticCustomError("literal_error", f"Input should be {expected}")
+        return value
+
+    return AfterValidator(check)
+
+
+AlwaysFalse = Annotated[bool, _only(False)]
+AlwaysOne = Annotated[int, _only(1)]
 
 
 class Section(BaseModel):
@@ -84,16 +100,16 @@ class TextConfig(Section):
     hidden_size: Width
     num_hidden_layers: LayerCount
     max_position_embeddings: Annotated[int, Field(ge=1, le=MAX_CONTEXT)]
-    tie_word_embeddings: Literal[False]
+    tie_word_embeddings: AlwaysFalse
 
     num_attention_heads: Heads
-    num_key_value_heads: Literal[1]
+    num_key_value_heads: AlwaysOne
     head_dim: HeadDim
     qk_rope_head_dim: HeadDim
     q_lora_rank: Rank
     o_lora_rank: Rank
     o_groups: Heads
-    attention_bias: Literal[False] = False
+    attention_bias: AlwaysFalse = False
     attention_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     sliding_window: Annotated[int, Field(ge=1, le=MAX_TOP_K)]
     rope_theta: Positive
@@ -182,7 +198,7 @@ class ConfigFile(Section):
     eos_token_id: TokenId | list[TokenId] | None = None
     pad_token_id: TokenId | None = None
     image_token_id: TokenId | None = None
-    tie_word_embeddings: Literal[False] = False
+    tie_word_embeddings: AlwaysFalse = False
     quantization_config: QuantizationConfig
     text_config: TextConfig
     vision_config: VisionConfig | None = None
@@ -202,8 +218,9 @@ def parse_config(raw: dict[str, Any], *, where: str) -> tuple[ConfigFile, tuple[
         SchemaError: names field, value, and what would be right.
     """
     check_plain(raw, where=where)
-    if raw.get("model_type") in EARLIER_TYPES:
-        refuse_earlier(str(raw["model_type"]), where=where)
+    model_type = raw.get("model_type")
+    if isinstance(model_type, str) and model_type in EARLIER_TYPES:
+        refuse_earlier(model_type, where=where)
     unknown = sort_unknown_keys(raw, _known_keys(), where=where)
     try:
         config = ConfigFile.model_validate(raw)

@@ -87,10 +87,12 @@ def sort_unknown_keys(
                 continue
             dotted = f"{section}.{key}" if section else key
             if key not in _HARMLESS and _CHANGES_EXECUTION.search(key):
+                homes = [path or "the top level" for path, keys in known.items() if key in keys]
+                hint = f"it belongs in {homes[0]}" if homes else nearest(key, names)
                 raise SchemaError(
                     f"{where}: {dotted} is not a key of DeepSeek-V4.1 that this library knows, and "
                     f"its name says that it changes what is executed. Remove it, or correct it "
-                    f"({nearest(key, names)})"
+                    f"({hint})"
                 )
             kept.append(dotted)
     return tuple(sorted(kept))
