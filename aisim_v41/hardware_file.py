@@ -104,7 +104,7 @@ def _explain(error: ValidationError) -> str:
     found = error.errors(include_url=False, include_context=False)
     sentences = [_sentence(item) for item in found[:MOST_ERRORS_SHOWN]]
     if len(found) > MOST_ERRORS_SHOWN:
-        sentences.append(f"and {len(found) - MOST_ERRORS_SHOWN} more")
+        sentences.append(f"{len(found) - MOST_ERRORS_SHOWN} more errors follow")
     return ". ".join(sentences)
 
 
