@@ -225,7 +225,7 @@ def parse_config(raw: dict[str, Any], *, where: str) -> tuple[ConfigFile, tuple[
     try:
         config = ConfigFile.model_validate(raw)
     except ValidationError as error:
-        raise SchemaError(f"{where}: {describe(error, owner='a DeepSeek-V4.1 config')}") from None
+        raise SchemaError(f"{where}: {describe(error)}") from None
     return config, unknown
 
 

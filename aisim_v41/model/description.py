@@ -171,4 +171,4 @@ class Model:
 
     def count(self, kind: LayerKind) -> int:
         """Number of backbone layers of one kind."""
-        return sum(layer.kind is kind for layer in self.layers)
+        return sum(layer.kind == kind for layer in self.layers)

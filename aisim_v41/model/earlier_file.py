@@ -113,7 +113,7 @@ def read_generation(path: Path) -> EarlierModel:
     try:
         file = _Generation.model_validate(read_mapping(path))
     except ValidationError as error:
-        raise SchemaError(f"{path}: {describe(error, owner='a generation file')}") from None
+        raise SchemaError(f"{path}: {describe(error)}") from None
     experts, hyper = file.experts, file.hyper_connections
     return EarlierModel(
         name=file.name,

@@ -35,8 +35,8 @@ def load_model(name_or_path: str | Path) -> Model | EarlierModel:
             is not the one that its profile names.
 
     Example:
-        >>> load_model("deepseek-v4.1-flash").count("full")
-        4
+        >>> load_model("deepseek-v4.1-flash").revision
+        'fb2764a5cf321eaa5070ca8f9e892818f477c16d'
     """
     if not isinstance(name_or_path, (str, Path)):
         raise InvalidInputError(

@@ -92,9 +92,6 @@ def all_tensors(model: Model) -> Iterator[Tensor]:
 
 
 __all__ = [
-    "Split",
-    "Tensor",
-    "TensorGroup",
     "all_tensors",
     "draft_tensors",
     "global_tensors",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 Config = dict[str, Any]
@@ -81,7 +82,7 @@ def ratio_four(config: Config) -> Config:
     return changed
 
 
-ALL = {
+ALL: dict[str, Callable[[Config], Config]] = {
     "without_engram": without_engram,
     "draft_zero": lambda config: without_draft(config, keep_zero=True),
     "draft_missing": lambda config: without_draft(config, keep_zero=False),

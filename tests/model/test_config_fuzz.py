@@ -67,8 +67,8 @@ def replace_value(config: Any, path: Path, rng: random.Random) -> None:
 def nudge_number(config: Any, path: Path, rng: random.Random) -> None:
     parent, key = parent_of(config, path), path[-1]
     if isinstance(parent[key], (int, float)) and not isinstance(parent[key], bool):
-        change = rng.choice([lambda x: x + 1, lambda x: x - 1, lambda x: -x, lambda x: x * 2])
-        parent[key] = change(parent[key])
+        number = parent[key]
+        parent[key] = rng.choice([number + 1, number - 1, -number, number * 2])
     else:
         replace_value(config, path, rng)
 
