@@ -92,7 +92,7 @@ def random_step(seed: int):
     return small, runtime, any_requests(random, runtime, small=True)
 
 
-# --- sums ------------------------------------------------------------------------------------
+# --- sums -------------------------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)
@@ -141,7 +141,7 @@ def remade(request: Request, *, count: int) -> Request:
     return Request(**same, count=count)
 
 
-# --- chunks ----------------------------------------------------------------------------------
+# --- chunks -----------------------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)
@@ -170,7 +170,7 @@ def running_sums(sizes: list[int], first: int) -> list[int]:
     return [first + sum(sizes[:position]) for position in range(len(sizes))]
 
 
-# --- monotone ----------------------------------------------------------------------------------
+# --- monotone ---------------------------------------------------------------------------------
 
 GROWS_WITH_NEW = (
     Count.QUERY_ROWS, Count.KV_ROWS, Count.WINDOW_PAIRS, Count.WINDOW_ROWS, Count.SELECTED_ENTRIES,
@@ -205,7 +205,7 @@ def test_more_tokens_are_never_less_work(runtime: RuntimePolicy, new: int, prefi
             assert deeper[layer, str(count)] >= base[layer, str(count)], (layer, count)
 
 
-# --- nothing ---------------------------------------------------------------------------------
+# --- nothing ----------------------------------------------------------------------------------
 
 
 @settings(max_examples=100, deadline=None)
@@ -231,7 +231,7 @@ def test_zero_for_zero(nothing: list[Request]):
         assert not any(any(of_step(found, name)) for name in PER_STEP)
 
 
-# --- knees and limits --------------------------------------------------------------------------
+# --- knees and limits -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -272,11 +272,9 @@ def test_counts_stay_exact_for_a_million_whole_contexts():
 @pytest.mark.parametrize(
     "too_many",
     [
-        [Request(new_tokens=CONTEXT, count=5_000_000)],
-        [Request(new_tokens=CONTEXT, count=1_100_000)] * 4,
+        [Request(new_tokens=CONTEXT, count=20_000_000)],
+        [Request(new_tokens=CONTEXT, count=4_000_000 + copy) for copy in range(5)],
         [Request(new_tokens=1, prefix_tokens=CONTEXT - 1, kind="decode", count=1 << 40)],
-        [Request(new_tokens=1, count=1 << 40)] * 300,
-        [Request(new_tokens=0, count=1 << 40)] * 300,
     ],
 )
 def test_what_would_overflow_is_refused(too_many: list[Request]):
@@ -306,7 +304,7 @@ def test_the_last_position_of_the_context_is_accepted():
     assert step(policy("paper"), [last]).total(Count.INDEX_KEYS, 20) == CONTEXT
 
 
-# --- the printed ledger --------------------------------------------------------------------------
+# --- the printed ledger -----------------------------------------------------------------------
 
 
 @settings(max_examples=40, deadline=None)

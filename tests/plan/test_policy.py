@@ -34,7 +34,7 @@ def test_every_field_is_of_a_kind_tested_here():
     assert known == set(CHANGEABLE)
 
 
-# --- presets -----------------------------------------------------------------------------------
+# --- presets ----------------------------------------------------------------------------------
 
 
 def test_presets_are_the_documented_ones():
@@ -73,7 +73,7 @@ def test_an_unknown_preset_is_refused_with_the_known_ones(name):
     assert any(known in str(caught.value) for known in preset_names())
 
 
-# --- overrides -----------------------------------------------------------------------------------
+# --- overrides --------------------------------------------------------------------------------
 
 
 def test_overrides_are_echoed():
@@ -110,7 +110,7 @@ def test_a_policy_is_a_value():
         policy("vllm").decoder_replay = True  # type: ignore[misc]
 
 
-# --- values ------------------------------------------------------------------------------------
+# --- values -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", CHOICES)
@@ -169,7 +169,7 @@ def test_name_and_revision_are_strings():
             RuntimePolicy(**overrides)
 
 
-# --- anything at all ---------------------------------------------------------------------------
+# --- anything at all --------------------------------------------------------------------------
 
 ODD_VALUES = (
     0, 1, 2, 128, 133, -1, 1 << 31, 1 << 200, True, False, None, 0.5, 1.0, -1.0, math.nan, math.inf,

@@ -169,7 +169,7 @@ def test_a_request_prints_as_the_call_that_makes_it(request_: Request):
     assert eval(repr(request_), {"Request": Request}) == request_
 
 
-# --- chunks ----------------------------------------------------------------------------------
+# --- chunks -----------------------------------------------------------------------------------
 
 
 def test_chunks_cover_the_prompt():
@@ -202,7 +202,7 @@ def test_a_prompt_has_at_most_a_million_chunks():
         chunked(1_000_001, chunk_tokens=1)
 
 
-# --- anything at all ---------------------------------------------------------------------------
+# --- anything at all --------------------------------------------------------------------------
 
 ODD_VALUES = (
     0, 1, 2, 5, 127, 128, 8192, -1, -8192, 1 << 40, (1 << 40) + 1, 1 << 63, 1 << 200, True, False,

@@ -34,7 +34,7 @@ def triangle(n: int) -> int:
     return n * (n + 1) // 2
 
 
-# --- chunking (§1.1, §1.2) -----------------------------------------------------------------
+# --- chunking (§1.1, §1.2) --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_head_runs_once_a_prompt():
     assert [one.total(Count.LOGIT_ROWS, 39) for one in found] == [0, 0, 0, 1]
 
 
-# --- prompt log-probabilities (§1.3) ---------------------------------------------------------
+# --- prompt log-probabilities (§1.3) ----------------------------------------------------------
 
 
 def test_prompt_logprobs_keep_two_floors():
@@ -146,7 +146,7 @@ def test_kept_rows_of_layer_20_see_their_whole_window(preset: str):
     assert found.total(Count.SCORED_POSITIONS, 20) == 1_040_448  # 33.6 M without the split
 
 
-# --- exact halo (§1.5) -----------------------------------------------------------------------
+# --- exact halo (§1.5) ------------------------------------------------------------------------
 
 
 def test_an_exact_tail_is_19_windows_long():
@@ -176,7 +176,7 @@ def test_the_threshold_counts_tokens_that_a_page_rounding_gives_back():
     assert rows(found, LATE) == 2560
 
 
-# --- encoder replay (§2.1, §2.2, §2.5) -------------------------------------------------------
+# --- encoder replay (§2.1, §2.2, §2.5) --------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_a_snapshot_is_restored_a_window_before_the_prompt_ends():
         assert rows(step(runtime, request)) == expected
 
 
-# --- many requests, index work -----------------------------------------------------------------
+# --- many requests, index work ----------------------------------------------------------------
 
 
 def test_a_million_requests():
