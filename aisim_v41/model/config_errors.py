@@ -36,7 +36,7 @@ def _describe_one(problem: dict[str, Any]) -> str:
         return f"{field} = {value} is not modelled; it must be null"
     if not message.startswith(_MUST_BE):
         return f"{field} = {value}: {message[0].lower()}{message[1:]}"
-    should = message.removeprefix(_MUST_BE).replace("a valid ", "a ", 1)
+    should = message.removeprefix(_MUST_BE).replace("a valid integer", "a whole number", 1)
     if kind == "literal_error":
         return f"{field} = {value} is not modelled; it must be {should}"
     return f"{field} = {value}: must be {should}"

@@ -28,9 +28,9 @@ def refused(config: dict[str, Any], *mentions: str) -> str:
     ("section", "field", "value", "right"),
     [
         ("text_config", "hidden_size", -5120, "greater than or equal to 1"),
-        ("text_config", "hidden_size", 5120.0, "integer"),
-        ("text_config", "hidden_size", "5120", "integer"),
-        ("text_config", "hidden_size", True, "integer"),
+        ("text_config", "hidden_size", 5120.0, "whole number"),
+        ("text_config", "hidden_size", "5120", "whole number"),
+        ("text_config", "hidden_size", True, "whole number"),
         ("text_config", "hidden_size", 1 << 40, "less than or equal to"),
         ("text_config", "num_hidden_layers", 10**6, "less than or equal to 512"),
         ("text_config", "rope_theta", 0, "greater than 0"),
@@ -40,7 +40,7 @@ def refused(config: dict[str, Any], *mentions: str) -> str:
         ("quantization_config", "weight_block_size", [32, 0], "greater than or equal to 1"),
         ("vision_config", "patch_size", 0, "greater than or equal to 1"),
         ("text_config", "attention_bias", 0, "boolean"),
-        ("text_config", "num_key_value_heads", True, "integer"),
+        ("text_config", "num_key_value_heads", True, "whole number"),
     ],
 )
 def test_types_and_ranges(

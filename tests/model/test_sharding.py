@@ -62,6 +62,22 @@ def test_measured_weights_with_whole_experts(model: Model) -> None:
     assert ours == pytest.approx(149.916, abs=5e-4)
 
 
+@pytest.mark.parametrize(
+    ("rules", "measured_gib"),
+    [
+        # 8x GB10, vLLM with resident tables
+        (VLLM, 73.16),
+        # 8x H200, SGLang: printed as 72.71 "GB", which in its logs are GiB (inference)
+        (ShardingRules(expert_slice_multiple=128), 72.71),
+    ],
+)
+def test_measured_weights_with_tables(
+    model: Model, rules: ShardingRules, measured_gib: float
+) -> None:
+    ours = sum(weights_per_rank(model, Parallel(tp=8), rules).values()) / GIB
+    assert measured_gib - 0.5 < ours <= measured_gib
+
+
 @pytest.mark.parametrize(("tp", "per_table_gib"), [(8, 11.80), (4, 23.60), (2, 47.21)])
 def test_engram_table_per_rank(model: Model, tp: int, per_table_gib: float) -> None:
     table = layer_tensors(model, model.layers[1])["engram.embed"]
