@@ -77,23 +77,25 @@ def test_every_count_is_compared():
 def check(plan: Plan, seed: int) -> None:
     """Compare one plan; the message of a mismatch is enough to run it alone."""
     found = ledger(plan)
-    expected = forwards(plan.model, plan.policy, plan.requests)
+    expected = [
+        (forward, count_forward(plan.model, plan.policy, forward))
+        for forward in forwards(plan.model, plan.policy, plan.requests)
+    ]
     problems = []
     if len(found.passes) != len(expected):
         problems.append(f"{len(found.passes)} forwards, the oracle has {len(expected)}")
-    for number, forward in enumerate(expected[: len(found.passes)]):
-        layers = count_forward(plan.model, plan.policy, forward)
+    rows = 0
+    for number, (forward, layers) in enumerate(expected[: len(found.passes)]):
         problems += _request_counts(found, number, forward, layers)
         problems += _step_counts(plan, found, number, forward, layers)
-    rows = sum(
-        counts["query_rows"] * sequence.count * forward.times
-        for forward in expected
-        for layer in count_forward(plan.model, plan.policy, forward)
-        for counts, sequence in zip(layer, forward.sequences, strict=True)
-    )
+        rows += forward.times * sum(_over_requests(forward, one, "query_rows") for one in layers)
     if found.token_layers != rows:
         problems.append(f"token_layers = {found.token_layers}, the oracle has {rows}")
     assert not problems, describe(plan, seed, problems)
+
+
+def _over_requests(forward, layer, name: str) -> int:
+    return sum(c[name] * s.count for c, s in zip(layer, forward.sequences, strict=True))
 
 
 def _request_counts(found: Ledger, number: int, forward, layers) -> list[str]:
@@ -117,18 +119,15 @@ def _step_counts(plan: Plan, found: Ledger, number: int, forward, layers) -> lis
     problems = []
     totals, program = found.passes[number][1].totals, found.program
 
-    def rows(layer, name: str) -> int:
-        return sum(c[name] * s.count for c, s in zip(layer, forward.sequences, strict=True))
-
     for index, layer in enumerate(layers):
-        queries = rows(layer, "query_rows")
+        queries = _over_requests(forward, layer, "query_rows")
         oracle = {
             "experts_touched": experts_touched(plan.model, plan.policy, queries),
             "active": float(queries > 0),
-            "kv_active": float(rows(layer, "kv_rows") > 0),
-            "head_active": float(rows(layer, "logit_rows") > 0),
+            "kv_active": float(_over_requests(forward, layer, "kv_rows") > 0),
+            "head_active": float(_over_requests(forward, layer, "logit_rows") > 0),
             "query_rows": float(queries),
-            "logit_rows": float(rows(layer, "logit_rows")),
+            "logit_rows": float(_over_requests(forward, layer, "logit_rows")),
         }
         for name, value in oracle.items():
             column = program.position(Count(name), program.classes[index])
