@@ -117,6 +117,19 @@ def test_all_rows_run_as_without_replay():
         assert on.to_frame().equals(off.to_frame())
 
 
+@pytest.mark.parametrize("floor", ["tail_start", "window_start", "prompt_window"])
+def test_logprob_rows_of_a_chunk_before_the_tail_see_their_extend(floor: str):
+    """A prompt-anchored tail that starts after the chunk: all its rows are earlier rows."""
+    runtime = policy(
+        "trtllm", decoder_replay=True, prompt_logprobs="two_floors", replay_floor=floor
+    )
+    early = Request(new_tokens=50, prefix_tokens=100, prompt_tokens=1000, prompt_logprobs=True)
+    found = step(runtime, early)
+    assert found.total(Count.WINDOW_PAIRS, LATE) == triangle(50)
+    assert found.total(Count.WINDOW_ROWS, LATE) == rows(found, LATE) == 50
+    assert found.total(Count.WINDOW_ROWS_CACHED, LATE) == 0
+
+
 def test_the_boundary_layer_of_a_logprob_request_reads_full_windows():
     """With KV-only at layer 20, all rows query there and each sees its whole window (§1.6)."""
     runtime = policy(
