@@ -1,6 +1,6 @@
 """How fast DeepSeek-V4.1-Flash runs on GPUs, and why.
 
-The public surface is the list below; names load on first use, so that importing is cheap.
+The public surface is `__all__`; names load on first use, so that importing costs nothing.
 """
 
 from __future__ import annotations
@@ -8,4 +8,90 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from aisim_v41.errors import (
+        AisimError,
+        CapacityError,
+        InvalidInputError,
+        MissingProfileError,
+        OutOfRangeError,
+        SchemaError,
+        UnsupportedPlanError,
+    )
+    from aisim_v41.estimate.estimators import compile, estimate
+    from aisim_v41.estimate.result import Estimate
+    from aisim_v41.hardware import Hardware, load_hardware
+    from aisim_v41.memory import capacity
+    from aisim_v41.model.description import Model
+    from aisim_v41.model.load import load_model
+    from aisim_v41.model.parallel import Parallel
+    from aisim_v41.plan.ledger import Ledger, ledger
+    from aisim_v41.plan.plan import Plan
+    from aisim_v41.plan.policy import RuntimePolicy, policy
+    from aisim_v41.plan.request import Request, chunked
+
 __version__ = "0.1.0"
+
+_HOME = {
+    "AisimError": "errors",
+    "CapacityError": "errors",
+    "Estimate": "estimate.result",
+    "Hardware": "hardware",
+    "InvalidInputError": "errors",
+    "Ledger": "plan.ledger",
+    "MissingProfileError": "errors",
+    "Model": "model.description",
+    "OutOfRangeError": "errors",
+    "Parallel": "model.parallel",
+    "Plan": "plan.plan",
+    "Request": "plan.request",
+    "RuntimePolicy": "plan.policy",
+    "SchemaError": "errors",
+    "UnsupportedPlanError": "errors",
+    "capacity": "memory",
+    "chunked": "plan.request",
+    "compile": "estimate.estimators",
+    "estimate": "estimate.estimators",
+    "ledger": "plan.ledger",
+    "load_hardware": "hardware",
+    "load_model": "model.load",
+    "policy": "plan.policy",
+}
+
+__all__ = [
+    "AisimError",
+    "CapacityError",
+    "Estimate",
+    "Hardware",
+    "InvalidInputError",
+    "Ledger",
+    "MissingProfileError",
+    "Model",
+    "OutOfRangeError",
+    "Parallel",
+    "Plan",
+    "Request",
+    "RuntimePolicy",
+    "SchemaError",
+    "UnsupportedPlanError",
+    "capacity",
+    "chunked",
+    "compile",
+    "estimate",
+    "ledger",
+    "load_hardware",
+    "load_model",
+    "policy",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'aisim_v41' has no attribute {name!r}")
+    value = getattr(import_module(f"aisim_v41.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

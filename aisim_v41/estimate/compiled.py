@@ -7,7 +7,7 @@ arrays.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
@@ -24,12 +24,17 @@ from aisim_v41.model.earlier import require_step_model
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.model.sharding import check_mapping
 from aisim_v41.ops.backbone import Backbone, backbone
-from aisim_v41.ops.graph import tasks_of
-from aisim_v41.ops.operator import Task
+from aisim_v41.ops.graph import Node, tasks_of
+from aisim_v41.ops.operator import Columns, Task
 from aisim_v41.ops.rank import rank_of
-from aisim_v41.plan.compatibility import check_mapping_is_modelled, check_policy, check_requests
+from aisim_v41.plan.compatibility import (
+    check_mapping_is_modelled,
+    check_policy,
+    check_requests,
+    pack,
+)
 from aisim_v41.plan.ledger import ledger_program
-from aisim_v41.plan.plan import forward_passes, pack
+from aisim_v41.plan.plan import forward_passes
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.request import Request
 
@@ -88,7 +93,9 @@ class CompiledSol:
         Raises:
             InvalidInputError, OutOfRangeError, UnsupportedPlanError: as for `Plan`.
         """
-        check_requests(self.model, self.policy, requests)
+        columns = check_requests(self.model, self.policy, requests)
+        if self.policy.encoder_replay != "separate":
+            return float(self.time.seconds(self.program.count(columns, one_step=True).totals))
         total = 0.0
         for forward in forward_passes(requests, self.policy):
             counts = self.program.count(pack(forward.requests), one_step=True).totals
@@ -110,7 +117,7 @@ class CompiledSol:
         Raises:
             InvalidInputError, OutOfRangeError, UnsupportedPlanError: naming column and row.
         """
-        from aisim_v41.plan.columns import request_columns
+        from aisim_v41.plan.frames import request_columns
 
         if type(chunk_steps) is not int or chunk_steps < 1:
             raise InvalidInputError(f"chunk_steps = {chunk_steps!r}: must be a whole number >= 1")
@@ -161,9 +168,22 @@ class CompiledSol:
             total += self._builder.vector(task.launches)
         return total
 
-    def columns(self) -> Mapping[str, int]:
-        """Ledger columns by readable name, for inspection."""
-        return {" ".join(str(p) for p in c if p): i for i, c in enumerate(self.program.columns)}
+    @cached_property
+    def resource_totals(self) -> Floats:
+        """[resources, columns]: seconds of the whole graph on each resource."""
+        return self.totals(self.graph)
+
+    def totals(self, node: Node) -> Floats:
+        """[resources, columns]: seconds of a subgraph on each resource."""
+        return self._builder.totals(node)
+
+    def vector(self, form: Columns) -> Floats:
+        """A form as a dense vector [columns]."""
+        return self._builder.vector(form)
+
+    def tasks_in(self, node: Node) -> Iterator[Task]:
+        """Tasks of a subgraph, in order."""
+        return tasks_of(node)
 
 
 @lru_cache(maxsize=32)

@@ -2,8 +2,9 @@
 
 Every task is the longest of its resources, a sequence the sum of its members, a parallel block the
 longest member but never less than the total of any one resource. Since resource times are linear
-in the counts, everything linear is done in one product with the count vector; what is left is a
-shallow tree that is evaluated level by level, for one step or for columns of steps alike.
+in the counts, everything linear is done in one product with the count vector. A sum of maxima is
+rewritten as a maximum of sums where that keeps the tree shallow,
+a + max(b, c) = max(a + b, a + c), so that few levels are left to evaluate, for one step or for columns of steps alike.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from aisim_v41.estimate.resources import Price, Resource
-from aisim_v41.ops.graph import Node, Seq, tasks_of
+from aisim_v41.ops.graph import Node, Par, Seq
 from aisim_v41.ops.operator import Columns, Task
-from aisim_v41.plan.counting import Column
+from aisim_v41.plan.columns import Column
 
 Floats = npt.NDArray[np.float64]
 
@@ -37,6 +38,7 @@ class Level:
 
     @property
     def last(self) -> int:
+        """Position after the level's last value."""
         return self.first + len(self.starts)
 
 
@@ -89,14 +91,8 @@ class TimeProgram:
                     reduce(out, row, out=out)
 
 
-@dataclass(slots=True)
-class _Value:
-    """A node of the expression tree before it is laid out."""
-
-    kind: Literal["form", "sum", "max"]
-    operands: tuple[int, ...] = ()
-    weights: tuple[float, ...] = ()
-    height: int = 0
+Alternative = dict[int, float]
+"""One way through a subgraph: a sum of values, each with the number of times it occurs."""
 
 
 @dataclass(slots=True)
@@ -110,15 +106,16 @@ class ProgramBuilder:
 
     columns: Mapping[Column, int]
     price: Callable[[Task], Price]
-    values: list[_Value] = field(default_factory=list)
-    forms: list[Floats] = field(default_factory=list)
-    _of_node: dict[int, int] = field(default_factory=dict)
-    _totals: dict[int, dict[Resource, Floats]] = field(default_factory=dict)
+    _vectors: list[Floats] = field(default_factory=list)
+    _reductions: list[tuple[Literal["sum", "max"], Alternative]] = field(default_factory=list)
+    _form_ids: dict[bytes, int] = field(default_factory=dict)
+    _reduction_ids: dict[tuple[object, ...], int] = field(default_factory=dict)
+    _alternatives: dict[int, list[Alternative]] = field(default_factory=dict)
+    _totals: dict[int, Floats] = field(default_factory=dict)
 
     def build(self, graph: Node) -> TimeProgram:
         """The program of a graph."""
-        root = self._node(graph)
-        return self._lay_out(root)
+        return self._lay_out(self._longest(self._ways(graph)))
 
     def vector(self, form: Columns) -> Floats:
         """A form over columns as a dense vector [columns]."""
@@ -127,116 +124,127 @@ class ProgramBuilder:
             dense[self.columns[column]] += value
         return dense
 
-    def totals(self, node: Node) -> dict[Resource, Floats]:
-        """Seconds of a whole subgraph on each resource, as dense vectors."""
+    def totals(self, node: Node) -> Floats:
+        """Seconds of a whole subgraph on each resource [resources, columns]."""
         key = id(node)
         if key not in self._totals:
-            total = {resource: np.zeros(len(self.columns)) for resource in Resource}
             if isinstance(node, Task):
-                for resource, form in self.price(node).seconds.items():
-                    total[resource] = self.vector(form)
+                seconds = self.price(node).seconds
+                total = np.array([self.vector(seconds[resource]) for resource in Resource])
             else:
-                for member, times in _multiplicities(node).values():
-                    for resource, vector in self.totals(member).items():
-                        total[resource] = total[resource] + times * vector
+                total = np.zeros((len(Resource), len(self.columns)))
+                for member, times in _multiplicities(node):
+                    total += times * self.totals(member)
             self._totals[key] = total
         return self._totals[key]
 
-    def _node(self, node: Node) -> int:
+    def _ways(self, node: Node) -> list[Alternative]:
+        """Alternatives whose longest is the time of a node."""
         key = id(node)
-        if key not in self._of_node:
-            self._of_node[key] = self._make(node)
-        return self._of_node[key]
+        if key not in self._alternatives:
+            if isinstance(node, Task):
+                ways = [{self._longest(self._linear(node)): 1.0}]
+            elif isinstance(node, Seq):
+                ways = self._ways_of_sequence(node)
+            else:
+                # A task alone never exceeds the totals of its block; only a sequence can.
+                longer = [way for m in node.members if isinstance(m, Seq) for way in self._ways(m)]
+                ways = [*self._linear(node), *longer]
+            self._alternatives[key] = ways
+        return self._alternatives[key]
 
-    def _make(self, node: Node) -> int:
-        if isinstance(node, Task):
-            return self._longest(self._linear(node))
-        if isinstance(node, Seq):
-            members = _multiplicities(node).values()
-            operands = tuple(self._node(member) for member, _ in members)
-            weights = tuple(float(times) for _, times in members)
-            return self._add(_Value("sum", operands, weights))
-        # A task alone never exceeds the totals of its own block; only a sequence can.
-        longer = [m for m in node.members if isinstance(m, Seq) and _has_several_tasks(m)]
-        return self._longest([*self._linear(node), *(self._node(m) for m in longer)])
+    def _ways_of_sequence(self, node: Seq) -> list[Alternative]:
+        """Distributes the sum over one parallel member; with more, each becomes a value."""
+        members = [(self._ways(member), times) for member, times in _multiplicities(node)]
+        forked = [ways for ways, times in members if len(ways) > 1]
+        fixed: Alternative = {}
+        for ways, times in members:
+            if len(ways) == 1:
+                _accumulate(fixed, ways[0], times)
+            elif len(forked) > 1 or times > 1:
+                _accumulate(fixed, {self._longest(ways): 1.0}, times)
+        if len(forked) != 1 or any(len(ways) > 1 and times > 1 for ways, times in members):
+            return [fixed]
+        distributed = []
+        for way in forked[0]:
+            total = dict(fixed)
+            _accumulate(total, way, 1)
+            distributed.append(total)
+        return distributed
 
-    def _linear(self, node: Node) -> list[int]:
+    def _linear(self, node: Node) -> list[Alternative]:
         """Forms of a node's resource totals; one that never exceeds another is left out."""
-        vectors = [v for v in self.totals(node).values() if v.any()]
-        kept = [
-            vector
-            for place, vector in enumerate(vectors)
-            if not any(
-                (vector <= other).all() and (place > at or not (vector == other).all())
-                for at, other in enumerate(vectors)
-                if at != place
-            )
-        ]
-        return [self._form(vector) for vector in kept]
+        vectors = [vector for vector in self.totals(node) if vector.any()]
+        kept: list[Floats] = []
+        for vector in sorted(vectors, key=lambda v: -float(v.sum())):
+            if not any((vector <= other).all() for other in kept):
+                kept.append(vector)
+        return [{self._form(vector): 1.0} for vector in kept]
 
     def _form(self, vector: Floats) -> int:
-        for index, value in enumerate(self.values):
-            if value.kind == "form" and np.array_equal(self.forms[value.operands[0]], vector):
-                return index
-        self.forms.append(vector)
-        return self._add(_Value("form", (len(self.forms) - 1,)))
+        key = vector.tobytes()
+        if key not in self._form_ids:
+            self._vectors.append(vector)
+            self._form_ids[key] = -len(self._vectors)
+        return self._form_ids[key]
 
-    def _longest(self, operands: list[int]) -> int:
-        if len(operands) == 1:
-            return operands[0]
-        if not operands:
+    def _longest(self, ways: list[Alternative]) -> int:
+        """Value that is the longest of some alternatives."""
+        if not ways:
             return self._form(np.zeros(len(self.columns)))
-        return self._add(_Value("max", tuple(operands), (1.0,) * len(operands)))
+        sums = [self._reduction("sum", way) for way in ways]
+        return self._reduction("max", dict.fromkeys(sums, 1.0))
 
-    def _add(self, value: _Value) -> int:
-        if value.kind != "form":
-            value.height = 1 + max(self.values[operand].height for operand in value.operands)
-        self.values.append(value)
-        return len(self.values) - 1
+    def _reduction(self, kind: Literal["sum", "max"], operands: Alternative) -> int:
+        if len(operands) == 1:
+            ((operand, times),) = operands.items()
+            if times == 1.0:
+                return operand
+        key = (kind, *sorted(operands.items()))
+        if key not in self._reduction_ids:
+            self._reductions.append((kind, operands))
+            self._reduction_ids[key] = len(self._reductions) - 1
+        return self._reduction_ids[key]
 
     def _lay_out(self, root: int) -> TimeProgram:
-        """Forms first, then values by height; sums and maxima of one height apart."""
-        order = [i for i, value in enumerate(self.values) if value.kind == "form"]
-        groups: list[list[int]] = []
-        heights = sorted({value.height for value in self.values if value.kind != "form"})
-        for height in heights:
-            for kind in ("max", "sum"):
-                group = [
-                    i for i, v in enumerate(self.values) if v.height == height and v.kind == kind
-                ]
-                if group:
-                    groups.append(group)
-                    order.extend(group)
-        position = {index: place for place, index in enumerate(order)}
+        """Forms first, then reductions by height; sums and maxima of one height apart.
+
+        Ids are negative for forms and count up for reductions, whose operands always come first.
+        """
+        heights: list[int] = []
+        for _, operands in self._reductions:
+            heights.append(1 + max(heights[o] if o >= 0 else 0 for o in operands))
+        order = sorted(
+            range(len(self._reductions)), key=lambda i: (heights[i], self._reductions[i][0], i)
+        )
+        place = {-1 - i: i for i in range(len(self._vectors))}
+        place |= {index: len(self._vectors) + at for at, index in enumerate(order)}
         levels = []
-        for group in groups:
-            members = [self.values[i] for i in group]
-            weights = np.array([w for m in members for w in m.weights])
-            kind = members[0].kind
-            lengths = [len(m.operands) for m in members]
+        for height, kind in sorted({(heights[i], self._reductions[i][0]) for i in order}):
+            group = [i for i in order if (heights[i], self._reductions[i][0]) == (height, kind)]
+            members = [self._reductions[i][1] for i in group]
+            weights = np.array([times for member in members for times in member.values()])
+            lengths = [len(member) for member in members]
             levels.append(
                 Level(
-                    reduce="sum" if kind == "sum" else "max",
-                    operands=np.array([position[o] for m in members for o in m.operands], np.intp),
-                    starts=np.concatenate(([0], np.cumsum(lengths)[:-1])).astype(np.intp),
+                    reduce=kind,
+                    operands=np.array([place[o] for member in members for o in member], np.intp),
+                    starts=np.array([0, *np.cumsum(lengths)[:-1]], np.intp),
                     weights=None if (weights == 1.0).all() else weights,
-                    first=position[group[0]],
+                    first=place[group[0]],
                 )
             )
-        forms = np.array(
-            [self.forms[self.values[i].operands[0]] for i in order if self.values[i].kind == "form"]
-        )
-        return TimeProgram(forms, tuple(levels), len(order), position[root])
+        size = len(self._vectors) + len(self._reductions)
+        return TimeProgram(np.array(self._vectors), tuple(levels), size, place[root])
 
 
-def _multiplicities(node: Node) -> dict[int, tuple[Node, int]]:
+def _accumulate(total: Alternative, way: Alternative, times: float) -> None:
+    for value, count in way.items():
+        total[value] = total.get(value, 0.0) + times * count
+
+
+def _multiplicities(node: Seq | Par) -> list[tuple[Node, int]]:
     """Distinct members of a sequence or block, and how often each occurs."""
-    assert not isinstance(node, Task)  # noqa: S101
     times = Counter(id(member) for member in node.members)
-    return {id(member): (member, times[id(member)]) for member in node.members}
-
-
-def _has_several_tasks(node: Node) -> bool:
-    tasks = tasks_of(node)
-    next(tasks)
-    return next(tasks, None) is not None
+    distinct = {id(member): member for member in node.members}
+    return [(member, times[key]) for key, member in distinct.items()]

@@ -14,7 +14,7 @@ from aisim_v41.arithmetic import Arithmetic
 from aisim_v41.errors import UnsupportedPlanError
 from aisim_v41.hardware import Hardware
 from aisim_v41.ops.operator import MUST_CROSS_HBM, Collective, Columns, Task
-from aisim_v41.plan.counting import Column
+from aisim_v41.plan.columns import Column
 from aisim_v41.plan.counts import Number
 
 

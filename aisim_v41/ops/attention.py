@@ -85,9 +85,7 @@ def kv_store(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
     )
 
 
-def sparse_attention(
-    rank: Rank, weights: Mapping[str, Tensor], kind: LayerKind
-) -> Operator:
+def sparse_attention(rank: Rank, weights: Mapping[str, Tensor], kind: LayerKind) -> Operator:
     """One softmax over the window and the selected global entries.
 
     q: [query_rows, heads_local, head_dim]; one latent [head_dim] per cache row is key and value,
@@ -152,7 +150,7 @@ def output_down(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
 
 
 def output_up(weights: Mapping[str, Tensor]) -> Operator:
-    """``wo_b``: [groups x o_rank -> hidden], split by input; its partial sums need an all-reduce."""
+    """``wo_b``: [groups x o_rank -> hidden], split by input; partial sums need an all-reduce."""
     return projection(
         "o_up", weights["attn.wo_b"], reads="o_latent", writes="sublayer",
         source="model-facts §4.2, wo_b",

@@ -23,7 +23,8 @@ from aisim_v41.ops.fusion import Fusion
 from aisim_v41.ops.graph import Node, par, seq
 from aisim_v41.ops.operator import Operator, Task, place
 from aisim_v41.ops.rank import Rank
-from aisim_v41.plan.counting import Column, LayerClass, LedgerProgram, column_of
+from aisim_v41.plan.columns import Column, LayerClass, column_of
+from aisim_v41.plan.counting import LedgerProgram
 from aisim_v41.plan.counts import Count
 
 _Put = Callable[[Operator | None], Task | None]
@@ -138,7 +139,9 @@ class _Builder:
             return (*self._chain((*pending, statistics, *read)), body)
         kernels = self._chain((*pending, *read))
         # The coefficients need the expanded streams, whichever kernel writes them.
-        expanded = [place for place, kernel in enumerate(kernels) if "mhc_expand" in kernel.replaces]
+        expanded = [
+            place for place, kernel in enumerate(kernels) if "mhc_expand" in kernel.replaces
+        ]
         split = expanded[-1] + 1 if expanded else 0
         return (*kernels[:split], par(statistics, seq(*kernels[split:], body)))
 
@@ -197,9 +200,7 @@ class _Builder:
         head_weights = new_entries = None
         if layer.runs_indexer:
             select = seq(
-                chain(
-                    put(indexer.index_query(weights)), put(indexer.index_query_rotate(weights))
-                ),
+                chain(put(indexer.index_query(weights)), put(indexer.index_query_rotate(weights))),
                 chain(
                     put(indexer.index_score(rank, weights, layer.kind)),
                     put(indexer.all_reduce_scores(rank)),

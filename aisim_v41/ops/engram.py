@@ -25,7 +25,7 @@ def engram_lookup(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
     not part of this bound.
     """
     engram = rank.model.engram
-    assert engram is not None  # noqa: S101 - the layer has a module
+    assert engram is not None
     row = weights["engram.embed"].format.bytes(1, engram.head_dim)
     read: Form = ZERO
     if rank.policy.engram_residency == "hbm":
@@ -44,7 +44,7 @@ def engram_lookup(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
 def all_reduce_engram(rank: Rank) -> Operator | None:
     """Sum of the ranks' partial rows; a shared host copy needs none."""
     engram = rank.model.engram
-    assert engram is not None  # noqa: S101 - the layer has a module
+    assert engram is not None
     if rank.tp == 1 or rank.policy.engram_residency == "host_shared":
         return None
     return Operator(

@@ -61,7 +61,7 @@ def index_score(rank: Rank, weights: Mapping[str, Tensor], kind: LayerKind) -> O
     the same keys, which a cache may hold.
     """
     indexer = rank.model.indexer
-    assert indexer is not None  # noqa: S101 - the layer runs an indexer
+    assert indexer is not None
     query_values = weights["attn.indexer.wq_b"].rows
     key = rank.rows.index.bytes
     reads = key * (Count.INDEX_KEYS_CACHED if kind is LayerKind.FULL else Count.INDEX_KEYS) * 1
@@ -100,7 +100,7 @@ def all_reduce_scores(rank: Rank) -> Operator | None:
 def index_select(rank: Rank, role: CandidateRole) -> Operator:
     """Top-k of the scores; the candidate source also takes block maxima and its best blocks."""
     indexer = rank.model.indexer
-    assert indexer is not None  # noqa: S101 - the layer runs an indexer
+    assert indexer is not None
     chosen = indexer.top_k
     if role is CandidateRole.SOURCE:
         chosen += indexer.candidate_blocks

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from aisim_v41.arithmetic import Arithmetic
-from aisim_v41.plan.counting import Column, LayerClass, column_of
+from aisim_v41.plan.columns import Column, LayerClass, column_of
 from aisim_v41.plan.counts import Count, LinearForm, Number, as_form
 
 
@@ -50,9 +50,7 @@ class Traffic(StrEnum):
     """Intermediates that a kernel writes and reads back."""
 
 
-MUST_CROSS_HBM = frozenset(
-    {Traffic.WEIGHTS, Traffic.KV_READ, Traffic.KV_WRITE, Traffic.TABLE_READ}
-)
+MUST_CROSS_HBM = frozenset({Traffic.WEIGHTS, Traffic.KV_READ, Traffic.KV_WRITE, Traffic.TABLE_READ})
 """Bytes that memory must deliver whatever is cached, selected or fused."""
 
 

@@ -33,6 +33,7 @@ class Rank:
 
     @property
     def tp(self) -> int:
+        """Tensor-parallel ranks."""
         return self.parallel.tp
 
     @property

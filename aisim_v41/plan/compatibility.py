@@ -8,14 +8,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from aisim_v41.errors import InvalidInputError, OutOfRangeError, UnsupportedPlanError
+import numpy as np
+
+from aisim_v41.errors import (
+    AisimError,
+    InvalidInputError,
+    OutOfRangeError,
+    UnsupportedPlanError,
+)
 from aisim_v41.model.description import Model
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.policy import RuntimePolicy
-from aisim_v41.plan.request import Request
+from aisim_v41.plan.request import PACKED_FIELDS, SPECIAL_FIELDS, Request
+from aisim_v41.plan.spans import MISSING, SNAPSHOT, RequestColumns
 
 MAX_PRODUCT = 1 << 62
 """Counts grow with the square of a context; beyond this they would not fit 64 bits."""
+
+
+def pack(requests: Sequence[Request]) -> RequestColumns:
+    """Requests as columns [requests], read from their packed form at once."""
+    rows = np.frombuffer(b"".join([request.packed for request in requests]))
+    table = rows.reshape(-1, len(PACKED_FIELDS)).T.copy()
+    new, prefix, prompt, count, kind, window, window_start, logprobs = table
+    return RequestColumns(
+        new, prefix, prompt, count, kind, window, window_start, logprobs,
+        special=bool(table[SPECIAL_FIELDS].any()),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,23 +138,32 @@ def check_mapping_is_modelled(parallel: Parallel) -> None:
             )
 
 
-def check_requests(model: Model, policy: RuntimePolicy, requests: Sequence[Request]) -> None:
-    """Refuse requests that the model or the policy cannot run.
+def check_columns(model: Model, policy: RuntimePolicy, columns: RequestColumns) -> int | None:
+    """Position of the first request that the model or policy refuses, None if there is none.
+
+    The conditions of `check_requests`, over all requests at once.
+    """
+    refused = columns.prompt > model.max_context
+    if columns.special:
+        if policy.encoder_replay == "off":
+            refused |= columns.window == MISSING
+        if policy.encoder_replay != "snapshot":
+            refused |= columns.window == SNAPSHOT
+        if policy.decoder_replay and policy.prompt_logprobs == "refuse":
+            refused |= columns.prompt_logprobs != 0
+    return int(np.argmax(refused)) if refused.any() else None
+
+
+def check_magnitude(model: Model, columns: RequestColumns) -> None:
+    """Refuse one step whose counts would not fit 64 bits.
 
     Raises:
-        InvalidInputError: something in the list is not a `Request`.
-        OutOfRangeError: a context beyond the model's limit, or counts beyond 64 bits.
-        UnsupportedPlanError: the policy refuses what a request asks for.
+        OutOfRangeError: with the sum that is too large.
     """
-    magnitude = 0
-    for position, request in enumerate(requests):
-        if type(request) is not Request:
-            raise InvalidInputError(
-                f"requests[{position}] = {request!r}: must be a Request, not "
-                f"{type(request).__name__}"
-            )
-        _check_request(model, policy, position, request)
-        magnitude += request.count * max(request.end, model.attention.window) ** 2
+    if float(columns.count.sum()) * model.max_context**2 < MAX_PRODUCT:
+        return
+    longest = np.maximum(columns.prompt, model.attention.window)
+    magnitude = float(columns.count @ (longest * longest))
     if magnitude >= MAX_PRODUCT:
         raise OutOfRangeError(
             f"the step has too many request-positions to count exactly in 64 bits "
@@ -143,31 +171,59 @@ def check_requests(model: Model, policy: RuntimePolicy, requests: Sequence[Reque
         )
 
 
-def _check_request(model: Model, policy: RuntimePolicy, position: int, request: Request) -> None:
-    where = f"requests[{position}] ({request!r})"
+def check_requests(
+    model: Model, policy: RuntimePolicy, requests: Sequence[Request]
+) -> RequestColumns:
+    """The requests of one step as columns, refused where they cannot run.
+
+    Raises:
+        InvalidInputError: something in the list is not a `Request`.
+        OutOfRangeError: a context beyond the model's limit, or counts beyond 64 bits.
+        UnsupportedPlanError: the policy refuses what a request asks for.
+    """
+    try:
+        columns = pack(requests)
+    except (AttributeError, TypeError):
+        raise _not_a_request(requests) from None
+    place = check_columns(model, policy, columns)
+    if place is not None:
+        raise refusal(model, policy, f"requests[{place}] ({requests[place]!r})", requests[place])
+    check_magnitude(model, columns)
+    return columns
+
+
+def _not_a_request(requests: Sequence[Request]) -> InvalidInputError:
+    for place, request in enumerate(requests):
+        if type(request) is not Request:
+            return InvalidInputError(
+                f"requests[{place}] = {request!r}: must be a Request, not {type(request).__name__}"
+            )
+    return InvalidInputError("requests: must be a list of Request")
+
+
+def refusal(model: Model, policy: RuntimePolicy, where: str, request: Request) -> AisimError:
+    """Why `check_columns` refuses a request, as the error to raise."""
     length = max(request.end, request.prompt_tokens or 0)
     if length > model.max_context:
-        raise OutOfRangeError(
+        return OutOfRangeError(
             f"{where}: {length} tokens, but {model.name} has a context of {model.max_context}"
         )
-    if request.kind == "prefill":
-        if request.window == "missing" and policy.encoder_replay == "off":
-            raise UnsupportedPlanError(
-                f"{where}: window='missing' and encoder_replay='off' exclude each other "
-                f"({policy.revision}): without window KV the hit cannot be used. Set "
-                "encoder_replay, or prefix_tokens=0 to recompute the prefix."
-            )
-        if request.window == "snapshot" and policy.encoder_replay != "snapshot":
-            raise UnsupportedPlanError(
-                f"{where}: window='snapshot' and encoder_replay={policy.encoder_replay!r} exclude "
-                f"each other ({policy.revision}): only encoder_replay='snapshot' restores one."
-            )
-        if request.prompt_logprobs and policy.decoder_replay and policy.prompt_logprobs == "refuse":
-            raise UnsupportedPlanError(
-                f"{where}: prompt log-probabilities and decoder replay exclude each other "
-                f"({policy.revision}): the late layers do not compute those rows. Turn one off, or "
-                "set policy field prompt_logprobs."
-            )
+    if request.window == "missing" and policy.encoder_replay == "off":
+        return UnsupportedPlanError(
+            f"{where}: window='missing' and encoder_replay='off' exclude each other "
+            f"({policy.revision}): without window KV the hit cannot be used. Set encoder_replay, "
+            "or prefix_tokens=0 to recompute the prefix."
+        )
+    if request.window == "snapshot":
+        return UnsupportedPlanError(
+            f"{where}: window='snapshot' and encoder_replay={policy.encoder_replay!r} exclude each "
+            f"other ({policy.revision}): only encoder_replay='snapshot' restores one."
+        )
+    return UnsupportedPlanError(
+        f"{where}: prompt log-probabilities and decoder replay exclude each other "
+        f"({policy.revision}): the late layers do not compute those rows. Turn one off, or set "
+        "policy field prompt_logprobs."
+    )
 
 
 def warnings_for(policy: RuntimePolicy, requests: Iterable[Request]) -> tuple[str, ...]:

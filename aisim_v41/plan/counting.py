@@ -1,98 +1,84 @@
 """From positions to counts: the ledger of one model under one policy, for all requests at once.
 
-`LedgerProgram` is built once per (model, policy). It knows which layers execute alike and which
-closed forms (`aisim_v41.plan.reach`) their counts need; evaluating it is a handful of array
-operations whatever the number of requests or steps.
+Every count that adds over requests is a linear form of a few *basis* values of the request: its
+positions (`aisim_v41.plan.spans`), and how much is reached before some of them
+(`aisim_v41.plan.reach`). So counting is: positions, one matrix product to the points where reach is
+needed, the closed form, one matrix product to the counts. `LedgerProgram` holds those two matrices
+and is built once per (model, policy); everything that follows is array operations whose number
+does not depend on the number of requests or steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from collections import defaultdict
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from aisim_v41.model.description import Model
-from aisim_v41.model.layers import CandidateRole, Layer, LayerKind
+from aisim_v41.plan.columns import (
+    BOUNDS,
+    COUNTED,
+    Column,
+    LayerClass,
+    all_columns,
+    column_of,
+    layer_class,
+)
 from aisim_v41.plan.counts import Count
 from aisim_v41.plan.policy import RuntimePolicy
-from aisim_v41.plan.reach import UNLIMITED, Counts, ReachRules, reach_before
-from aisim_v41.plan.spans import PREFILL, Region, RequestColumns, SpanRules, Spans
+from aisim_v41.plan.reach import UNLIMITED, Floats, Reach, subtract_newest_block, twice_phi
+from aisim_v41.plan.spans import PREFILL, Place, Region, RequestColumns, SpanRules
 
-Floats = npt.NDArray[np.float64]
+Position = tuple[tuple[Place, int], ...]
+"""A position as a sum of table rows with factors, for example END - FLOOR."""
 
-
-class LayerClass(NamedTuple):
-    """Backbone layers whose counts are the same."""
-
-    kind: LayerKind
-    ratio: int
-    region: Region
-    pooled: bool
-    """Scores only the candidate pool."""
-
-
-class Column(NamedTuple):
-    """One row of the count matrix: a count, and the part of a layer class that it depends on."""
-
-    count: Count
-    region: Region | None = None
-    ratio: int = 0
-    pooled: bool = False
-
-
-# Which parts of a layer class each count depends on: (region, ratio, pooled).
-_REGION_ONLY: Final = {
-    Count.QUERY_ROWS, Count.WINDOW_PAIRS, Count.WINDOW_ROWS, Count.WINDOW_ROWS_CACHED,
-    Count.EXPERTS_TOUCHED, Count.ACTIVE,
-}  # fmt: skip
-_REGION_AND_RATIO: Final = {
-    Count.SELECTED_ENTRIES, Count.SELECTED_ROWS, Count.SELECTED_ROWS_CACHED, Count.INDEX_ROWS,
-}  # fmt: skip
-_SCORING: Final = {Count.SCORED_POSITIONS, Count.INDEX_KEYS, Count.INDEX_KEYS_CACHED}
-_SAME_ROWS: Final = {Count.QUERY_ROWS, Count.EXPERTS_TOUCHED, Count.ACTIVE}
-"""Counts that BOUNDARY shares with LATE: both run the tail."""
-
-
-def column_of(count: Count, where: LayerClass | None) -> Column:
-    """The column that ``count`` means in a layer class (None: outside the layers)."""
-    if count in (Count.LOGIT_ROWS, Count.HEAD_ACTIVE):
-        return Column(count)
-    if count is Count.TOKENS:
-        return Column(Count.QUERY_ROWS, Region.FULL)
-    if where is None:
-        raise ValueError(f"{count} has no meaning outside a layer")
-    if count is Count.KV_ROWS:
-        region = Region.FULL if where.region is Region.BOUNDARY else where.region
-        return Column(Count.QUERY_ROWS, region)
-    if count is Count.KV_ACTIVE:
-        region = Region.FULL if where.region is Region.BOUNDARY else where.region
-        return Column(Count.ACTIVE, region)
-    if count in _REGION_ONLY:
-        region = where.region
-        if region is Region.BOUNDARY and count in _SAME_ROWS:
-            region = Region.LATE
-        return Column(count, region)
-    if count in _REGION_AND_RATIO:
-        return Column(count, where.region, where.ratio)
-    if count in _SCORING:
-        return Column(count, where.region, where.ratio, where.pooled)
-    return Column(count, None, where.ratio)
+ROW_SPAN = {
+    Region.FULL: (Place.START, Place.END),
+    Region.BOUNDARY: (Place.LATE_START, Place.END),
+    Region.LATE: (Place.LATE_START, Place.END),
+}
+WINDOW_FLOOR = {
+    Region.FULL: Place.FLOOR,
+    Region.BOUNDARY: Place.FLOOR,
+    Region.LATE: Place.LATE_FLOOR,
+}
+DISTINCT = BOUNDS | {Count.WINDOW_ROWS, Count.SELECTED_ROWS, Count.INDEX_KEYS}
+"""Counts of distinct rows, which are 0 where a request has no row in the region."""
+SKIPPABLE = frozenset(
+    {Count.INDEX_ROWS, Count.SCORED_POSITIONS, Count.INDEX_KEYS, Count.INDEX_KEYS_CACHED}
+)
 
 
 @dataclass(frozen=True, slots=True)
 class StepCounts:
     """Counts of one step or of many.
 
-    ``per_request`` is int64 [integer columns, requests], one request each whatever its ``count``;
-    ``totals`` is float64 [all columns] for one step or [all columns, steps].
+    Attributes:
+        positions: [place, requests], see `aisim_v41.plan.spans.Place`.
+        per_request: [additive columns, requests], one request each whatever its ``count``; whole
+            numbers, exact.
+        totals: [all columns] for one step, [all columns, steps] otherwise.
     """
 
-    spans: Spans
-    per_request: Counts
+    positions: Floats
+    per_request: Floats
     totals: Floats
+
+
+@dataclass(slots=True)
+class _Basis:
+    """Values that counts are linear forms of, collected while the counts are declared."""
+
+    forms: list[tuple[Position, Reach, int]] = field(default_factory=list)
+
+    def evaluation(self, position: Position, rule: Reach, place_in_group: int = 0) -> int:
+        """Number of the evaluation of a rule at a position."""
+        key = (position, rule, place_in_group)
+        if key not in self.forms:
+            self.forms.append(key)
+        return self.forms.index(key)
 
 
 class LedgerProgram:
@@ -106,203 +92,42 @@ class LedgerProgram:
     def __init__(self, model: Model, policy: RuntimePolicy) -> None:
         self.model, self.policy = model, policy
         self.rules = SpanRules.of(model, policy)
-        self.classes = tuple(self._class_of(layer) for layer in model.layers)
-        self._index: dict[Column, int] = {}
-        self._build()
-
-    def _class_of(self, layer: Layer) -> LayerClass:
-        boundary = self.model.boundary
-        region = Region.FULL
-        if self.policy.decoder_replay and boundary is not None:
-            if layer.index > boundary:
-                region = Region.LATE
-            elif layer.index == boundary and self.policy.boundary_layer == "kv_only":
-                region = Region.BOUNDARY
-        pooled = (
-            layer.candidate_role is CandidateRole.USER
-            and self.policy.reindex_scoring == "candidates"
-        )
-        return LayerClass(layer.kind, layer.ratio, region, pooled)
-
-    # --- building -------------------------------------------------------------------------
-
-    def _build(self) -> None:
-        """Lay out the columns, the reach evaluations and the index arrays between them."""
-        classes = sorted(set(self.classes))
-        regions = [r for r in Region if r is Region.FULL or any(c.region is r for c in classes)]
-        self.trimmed = Region.LATE in regions or Region.BOUNDARY in regions
-        row_regions = [Region.FULL, Region.LATE] if self.trimmed else [Region.FULL]
-        points = _points(regions, two_floors=self.policy.prompt_logprobs == "two_floors")
-        self._point_functions = [function for _, function in points.values()]
-        place = {name: position for position, name in enumerate(points)}
-
-        evaluations: dict[tuple[int, tuple[int, int, int]], int] = {}
-
-        def evaluation(point: str, rule: tuple[int, int, int]) -> int:
-            return evaluations.setdefault((place[point], rule), len(evaluations))
-
-        def add(columns: Iterable[Column]) -> slice:
-            first = len(self._index)
-            for column in columns:
-                self._index[column] = len(self._index)
-            return slice(first, len(self._index))
-
-        def bounds(region: Region) -> tuple[str, str]:
-            return ("start", "end") if region is Region.FULL else ("late_start", "end")
-
-        # 1. Rows, and logit rows.
-        self._row_columns = [Column(Count.QUERY_ROWS, region) for region in row_regions]
-        self._rows = add(self._row_columns)
-        self._logits = add([Column(Count.LOGIT_ROWS)])
-        row_of = {
-            region: self._index[
-                column_of(Count.QUERY_ROWS, LayerClass(LayerKind.FULL, 1, region, False))
-            ]
-            for region in regions
-        }
-
-        # 2. Pairs: differences of cumulative reach.
-        window_rule = (1, self.model.attention.window, 1)
-        uppers: list[int] = []
-        lowers: list[int] = []
-        heads: list[tuple[int, int, int]] = []
-        pair_columns: list[Column] = []
-
-        def add_pairs(column: Column, rule: tuple[int, int, int], low: str, high: str) -> None:
-            if column in pair_columns:
-                return
-            if column.region is Region.LATE and "head_start" in place:
-                head_low, head_high = (
-                    ("zero", "head_window") if column.count is Count.WINDOW_PAIRS
-                    else ("head_start", "late_start")
-                )  # fmt: skip
-                position = len(pair_columns)
-                heads.append((position, evaluation(head_high, rule), evaluation(head_low, rule)))
-            pair_columns.append(column)
-            uppers.append(evaluation(high, rule))
-            lowers.append(evaluation(low, rule))
-
-        for region in regions:
-            low, high = _window_points(region)
-            add_pairs(Column(Count.WINDOW_PAIRS, region), window_rule, low, high)
-        for cls in classes:
-            if cls.ratio == 0:
-                continue
-            low, high = bounds(cls.region)
-            selected = column_of(Count.SELECTED_ENTRIES, cls)
-            add_pairs(selected, self._selection_rule(cls), low, high)
-            if cls.kind in (LayerKind.FULL, LayerKind.REINDEX):
-                scored = column_of(Count.SCORED_POSITIONS, cls)
-                add_pairs(scored, self._scoring_rule(cls), low, high)
-        self._pairs = add(pair_columns)
-        self._upper, self._lower = np.array(uppers), np.array(lowers)
-        self._heads = heads
-        self._scored = [
-            (self._index[c], self._index[Column(Count.QUERY_ROWS, _row_region(c.region))],
-             evaluation("end", self._scoring_rule_of(c)))
-            for c in pair_columns if c.count is Count.SCORED_POSITIONS
-        ]  # fmt: skip
-
-        # 3. Distinct rows: what the last query alone reaches, where the region has rows at all.
-        reach_columns: list[Column] = []
-        reach_evaluations: list[int] = []
-        for cls in classes:
-            if cls.ratio == 0:
-                continue
-            wanted = [(Count.SELECTED_ROWS, self._selection_rule(cls))]
-            if cls.kind in (LayerKind.FULL, LayerKind.REINDEX):
-                wanted.append((Count.INDEX_KEYS, self._scoring_rule(cls)))
-            for count, rule in wanted:
-                column = column_of(count, cls)
-                if column not in reach_columns:
-                    reach_columns.append(column)
-                    reach_evaluations.append(evaluation("end", rule))
-        self._reached = add(reach_columns)
-        self._reached_from = np.array(reach_evaluations, dtype=np.intp)
-        self._reached_rows = np.array(
-            [row_of[c.region] for c in reach_columns if c.region], np.intp
+        self.classes = tuple(layer_class(layer, model, policy) for layer in model.layers)
+        self.columns = all_columns(self.classes)
+        self._index = {column: place for place, column in enumerate(self.columns)}
+        additive = [column for column in self.columns if column.quantity in COUNTED]
+        self.additive = len(additive)
+        self._build(additive)
+        self._row_index = self._places({Count.QUERY_ROWS})
+        self._row_slice = _as_slice(self._row_index)
+        regions = [self.columns[place].region for place in self._row_index]
+        self._touched_places = self._of_regions(Count.EXPERTS_TOUCHED, regions)
+        self._active_places = self._of_regions(Count.ACTIVE, regions)
+        self._logits = self._index[Column(Count.LOGIT_ROWS)]
+        self._head = self._index[Column(Count.HEAD_ACTIVE)]
+        experts = model.experts
+        missed = 1.0 - experts.top_k / experts.routed
+        self._log_miss = float(np.log(missed)) if missed > 0 else -1e3
+        self._clipped = _as_slice(self._places(BOUNDS))
+        self._distinct = self._places(DISTINCT)
+        self._distinct_rows = np.array(
+            [self._row_of(self.columns[place].region) for place in self._distinct], np.intp
         )
 
-        # 4. Entries written by owners, rows through their compressors.
-        ratios = sorted({c.ratio for c in classes if c.kind is LayerKind.FULL})
-        self._written = add(Column(Count.ENTRIES_WRITTEN, None, ratio) for ratio in ratios)
-        every = {ratio: (ratio, UNLIMITED, 1) for ratio in ratios}
-        self._all_at_end = np.array([evaluation("end", every[r]) for r in ratios], np.intp)
-        self._all_at_prefix = np.array([evaluation("prefix", every[r]) for r in ratios], np.intp)
-        self._compressed = add([Column(Count.COMPRESSED_ROWS, None, ratio) for ratio in ratios])
-
-        # 5. What must have been written before the step.
-        cached_columns = [
-            c._replace(count=_CACHED[c.count]) for c in reach_columns if c.count in _CACHED
-        ]
-        self._cached = add(cached_columns)
-        ratio_place = {ratio: position for position, ratio in enumerate(ratios)}
-        self._cached_ratio = np.array([ratio_place[c.ratio] for c in cached_columns], np.intp)
-        self._cached_selects = np.array(
-            [[c.count is Count.SELECTED_ROWS_CACHED] for c in cached_columns], dtype=bool
-        ).reshape(-1, 1)
-        self._cached_late = np.array(
-            [[c.region is not Region.FULL] for c in cached_columns], dtype=np.int64
-        ).reshape(-1, 1)
-
-        # 6. Window rows.
-        self._window_regions = [(region, row_of[region]) for region in regions]
-        self._window_all = add(Column(Count.WINDOW_ROWS, region) for region in regions)
-        self._window_cached = add(Column(Count.WINDOW_ROWS_CACHED, region) for region in regions)
-
-        # 7. Index rows, kept apart only where scoring can be skipped.
-        self._index_rows = add(
-            column_of(Count.INDEX_ROWS, cls)
-            for cls in classes
-            if cls.kind in (LayerKind.FULL, LayerKind.REINDEX)
-            and column_of(Count.INDEX_ROWS, cls) not in self._index
-        )
-        self._index_row_sources = np.array(
-            [row_of[c.region] for c in self._columns_of(self._index_rows) if c.region], np.intp
-        )
-        self.integer_columns = len(self._index)
-
-        # 8. Derived per step: experts and activity.
-        self._experts = add(Column(Count.EXPERTS_TOUCHED, region) for region in row_regions)
-        self._active = add(Column(Count.ACTIVE, region) for region in row_regions)
-        self._head_active = add([Column(Count.HEAD_ACTIVE)])
-
-        ordered = sorted(evaluations, key=evaluations.__getitem__)
-        self._evaluation_points = np.array([point for point, _ in ordered], np.intp)
-        self._evaluation_rules = ReachRules.of([rule for _, rule in ordered])
-
-    def _columns_of(self, where: slice) -> list[Column]:
-        return list(self._index)[where]
-
-    def _selection_rule(self, cls: LayerClass) -> tuple[int, int, int]:
-        assert self.model.indexer is not None  # noqa: S101 - a ratio needs an indexer
-        return (cls.ratio, self.model.indexer.top_k, 1)
-
-    def _scoring_rule(self, cls: LayerClass) -> tuple[int, int, int]:
-        return self._scoring_rule_of(
-            Column(Count.SCORED_POSITIONS, cls.region, cls.ratio, cls.pooled)
-        )
-
-    def _scoring_rule_of(self, column: Column) -> tuple[int, int, int]:
-        indexer = self.model.indexer
-        if column.pooled and indexer is not None:
-            return (column.ratio, indexer.candidate_positions, indexer.candidate_block)
-        return (column.ratio, UNLIMITED, 1)
-
-    # --- reading the layout -----------------------------------------------------------------
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """All columns in order; the first ``integer_columns`` are exact integers."""
-        return tuple(self._index)
-
-    def position(self, count: Count, layer_class: LayerClass | None) -> int:
+    def position(self, count: Count, where: LayerClass | None) -> int:
         """Row of the count matrix that holds ``count`` of a layer class.
 
         Raises:
             ValueError: the count has no meaning there.
         """
-        return self._index[column_of(count, layer_class)]
+        return self._index[column_of(count, where)]
+
+    @property
+    def expert_columns(self) -> list[tuple[int, int]]:
+        """Pairs of places: experts touched and activity of each region."""
+        return [
+            (int(t), int(a)) for t, a in zip(self._touched_places, self._active_places, strict=True)
+        ]
 
     # --- evaluating -------------------------------------------------------------------------
 
@@ -310,172 +135,237 @@ class LedgerProgram:
         """Count every column.
 
         Args:
-            requests: int64 columns of equal width.
+            requests: columns of equal width.
             one_step: the requests form one step; otherwise each is a step of its own.
         """
-        spans = self.rules.spans(requests, one_step=one_step)
-        width = len(requests.new)
-        out = np.empty((self.integer_columns, width), dtype=np.int64)
-        points = np.empty((len(self._point_functions), width), dtype=np.int64)
-        for row, function in enumerate(self._point_functions):
-            points[row] = function(spans)
-        total, last = reach_before(points[self._evaluation_points], self._evaluation_rules)
-
-        out[0] = spans.end - spans.start
-        if self.trimmed:
-            out[1] = spans.end - spans.head_start
-        out[self._logits] = spans.logit_rows
-        np.subtract(total[self._upper], total[self._lower], out=out[self._pairs])
-        for position, upper, lower in self._heads:
-            out[self._pairs][position] += total[upper] - total[lower]
+        table = self.rules.positions(requests, one_step=one_step)
+        width = table.shape[1]
+        basis = np.empty((self._basis_rows, width))
+        basis[: len(Place)] = table
+        visible = self._to_points @ table
+        grouped = visible[self._grouped]
+        np.floor(grouped, out=grouped)
+        total, last = basis[self._totals], basis[self._lasts]
+        twice_phi(visible, self._caps, total=total, last=last)
+        for places, rule in self._pools:
+            subtract_newest_block(visible[places], rule, total=total[places], last=last[places])
+        per_request = self._to_counts @ basis
+        self._bound_below(per_request)
         if self.policy.score_shape == "rectangle":
-            for column, rows, evaluation in self._scored:
-                out[column] = out[rows] * last[evaluation]
-        present = out[self._reached_rows] > 0
-        np.multiply(last[self._reached_from], present, out=out[self._reached])
-        self._count_written(out, spans, last)
-        self._count_windows(out, spans)
-        out[self._index_rows] = out[self._index_row_sources]
+            self._score_rectangles(per_request, last)
         if self.policy.index_shortcut != "never":
-            self._skip_scoring(out, requests, last, one_step=one_step)
-
-        totals = np.empty(
-            len(self._index) if one_step else (len(self._index), width), dtype=np.float64
-        )
+            self._skip_scoring(per_request, requests, last, one_step=one_step)
+        shape = (len(self.columns),) if one_step else (len(self.columns), width)
+        totals = np.empty(shape)
         if one_step:
-            totals[: self.integer_columns] = out @ requests.count
+            np.matmul(per_request, requests.count, out=totals[: self.additive])
         else:
-            np.multiply(out, requests.count, out=totals[: self.integer_columns])
+            np.multiply(per_request, requests.count, out=totals[: self.additive])
         self._derive(totals)
-        return StepCounts(spans, out, totals)
+        return StepCounts(table, per_request, totals)
 
-    def _count_written(self, out: Counts, spans: Spans, last: Counts) -> None:
-        """Entries written, compressor rows, and entries that were there before the step."""
-        before = last[self._all_at_prefix]
-        np.subtract(last[self._all_at_end], before, out=out[self._written])
-        first = spans.start if self.policy.replayed_rows_compress else spans.prefix
-        out[self._compressed] = spans.end - first
-        # The first query of a region selects or scores at least this many older entries: it
-        # reaches g of them, and at most (first row - prefix + 1) are new.
-        assert self.model.indexer is not None or self._cached_ratio.size == 0  # noqa: S101
-        if not self._cached_ratio.size:
-            return
-        assert self.model.indexer is not None  # noqa: S101
-        top_k = self.model.indexer.top_k
-        old = before[self._cached_ratio]
-        skipped = np.maximum(spans.late_start - spans.prefix, 0) * self._cached_late
-        must_select = np.maximum(np.minimum(old, top_k - 1) - skipped, 0)
-        reached = out[self._reached]
-        must_scan = np.maximum(reached - out[self._written][self._cached_ratio], 0)
-        present = reached > 0
-        np.multiply(
-            np.where(self._cached_selects, must_select, must_scan), present, out=out[self._cached]
-        )
+    def _bound_below(self, per_request: Floats) -> None:
+        """Lower bounds are never negative, and regions without rows read nothing."""
+        clipped = per_request[self._clipped]
+        np.maximum(clipped, 0.0, out=clipped)
+        if not per_request[self._row_slice].all():
+            present = per_request[self._distinct_rows] > 0.0
+            per_request[self._distinct] *= present
 
-    def _count_windows(self, out: Counts, spans: Spans) -> None:
-        """Distinct window rows, and those written before the step."""
-        reach_back = self.model.attention.window - 1
-        for place, (region, rows) in enumerate(self._window_regions):
-            if region is Region.FULL:
-                first, floor = spans.start, spans.floor
-            elif region is Region.BOUNDARY:
-                first, floor = spans.late_start, spans.floor
-            else:
-                first, floor = spans.late_start, spans.late_floor
-            older = np.minimum(first - floor, reach_back)
-            present = out[rows] > 0
-            out[self._window_all.start + place] = (out[rows] + older) * present
-            oldest = first - older
-            cached = np.maximum(np.minimum(first, spans.start) - oldest, 0)
-            out[self._window_cached.start + place] = cached * present
+    def _score_rectangles(self, per_request: Floats, last: Floats) -> None:
+        """Every row scores what the last one can see."""
+        for place, rows, evaluation in self._scored:
+            per_request[place] = per_request[rows] * last[evaluation]
 
     def _skip_scoring(
-        self, out: Counts, requests: RequestColumns, last: Counts, *, one_step: bool
+        self, per_request: Floats, requests: RequestColumns, last: Floats, *, one_step: bool
     ) -> None:
-        """Zero the index work of steps in which every entry would be selected anyway."""
-        assert self.model.indexer is not None  # noqa: S101
-        ratios = [column.ratio for column in self._columns_of(self._written)]
+        """No index work in steps in which every entry would be selected anyway."""
+        assert self.model.indexer is not None
         prefill = (requests.kind == PREFILL) & (requests.count > 0)
-        for place, ratio in enumerate(ratios):
-            visible = last[self._all_at_end[place]]
-            if one_step:
-                needed = bool((visible > self.model.indexer.top_k).any())
-                needed |= self.policy.index_shortcut == "decode" and bool(prefill.any())
-                factor: Counts | int = int(needed)
-            else:
-                flags = visible > self.model.indexer.top_k
-                if self.policy.index_shortcut == "decode":
-                    flags = flags | prefill
-                factor = flags.astype(np.int64)
-            for column, row in self._index.items():
-                if column.ratio == ratio and column.count in _SKIPPABLE:
-                    out[row] *= factor
+        for ratio, evaluation in self._visible.items():
+            needed = (last[evaluation] > self.model.indexer.top_k) & (requests.count > 0)
+            if self.policy.index_shortcut == "decode":
+                needed |= prefill
+            factor = float(needed.any()) if one_step else needed
+            for column, place in self._index.items():
+                if column.ratio == ratio and column.quantity in SKIPPABLE:
+                    per_request[place] *= factor
 
     def _derive(self, totals: Floats) -> None:
         """Experts touched and activity of each region, from the step's total rows."""
         experts = self.model.experts
-        rows = totals[self._rows]
+        rows = totals[self._row_slice]
+        active = np.minimum(rows, 1.0)
+        totals[self._active_places] = active
         if self.policy.expert_routing == "fewest":
-            touched = np.minimum(rows, 1.0) * experts.top_k
+            totals[self._touched_places] = active * experts.top_k
         else:
             # Expected distinct experts of independent uniform draws: E (1 - (1 - k/E)^rows).
-            miss = (
-                np.log1p(-experts.top_k / experts.routed)
-                if experts.top_k < experts.routed
-                else -np.inf
-            )
-            with np.errstate(invalid="ignore"):
-                touched = np.where(rows > 0, -experts.routed * np.expm1(rows * miss), 0.0)
-        totals[self._experts] = touched
-        totals[self._active] = rows > 0
-        totals[self._head_active] = totals[self._logits] > 0
+            miss = np.expm1(rows * self._log_miss)
+            totals[self._touched_places] = miss * -float(experts.routed)
+        totals[self._head] = np.minimum(totals[self._logits], 1.0)
 
+    # --- building -------------------------------------------------------------------------
 
-_CACHED: Final = {
-    Count.SELECTED_ROWS: Count.SELECTED_ROWS_CACHED,
-    Count.INDEX_KEYS: Count.INDEX_KEYS_CACHED,
-}
-_SKIPPABLE: Final = {
-    Count.INDEX_ROWS, Count.SCORED_POSITIONS, Count.INDEX_KEYS, Count.INDEX_KEYS_CACHED,
-}  # fmt: skip
-
-_Point = tuple[str, Callable[[Spans], Counts]]
-
-
-def _points(regions: list[Region], *, two_floors: bool) -> dict[str, _Point]:
-    """Positions at which cumulative reach is needed, by name."""
-    named: list[_Point] = [
-        ("end", lambda s: s.end),
-        ("prefix", lambda s: s.prefix),
-        ("start", lambda s: s.start),
-        ("full_window_end", lambda s: s.end - s.floor),
-        ("full_window_start", lambda s: s.start - s.floor),
-    ]
-    if Region.LATE in regions or Region.BOUNDARY in regions:
-        named.append(("late_start", lambda s: s.late_start))
-    if Region.BOUNDARY in regions:
-        named.append(("boundary_window_start", lambda s: s.late_start - s.floor))
-    if Region.LATE in regions:
-        named += [
-            ("late_window_end", lambda s: s.end - s.late_floor),
-            ("late_window_start", lambda s: s.late_start - s.late_floor),
+    def _build(self, additive: list[Column]) -> None:
+        """The two matrices, and where the reach evaluations lie between them."""
+        basis = _Basis()
+        declared = [self._declare(column, basis) for column in additive]
+        self._visible = {
+            ratio: basis.evaluation(((Place.END, 1),), Reach(ratio, UNLIMITED))
+            for ratio in sorted({column.ratio for column in additive if column.ratio})
+        }
+        self._scored = [
+            (self._index[c], self._row_of(c.region),
+             basis.evaluation(((Place.END, 1),), self._scoring_rule(c)))
+            for c in additive if c.quantity is Count.SCORED_POSITIONS
+        ]  # fmt: skip
+        # Ratio 1 first: those positions are the visible entries as they are. Pools side by side.
+        order = sorted(
+            range(len(basis.forms)),
+            key=lambda i: (basis.forms[i][1].ratio > 1, basis.forms[i][1].block),
+        )
+        place_of = {evaluation: place for place, evaluation in enumerate(order)}
+        forms = [basis.forms[evaluation] for evaluation in order]
+        count = len(forms)
+        first_grouped = sum(rule.ratio == 1 for _, rule, _ in forms)
+        self._grouped = slice(first_grouped, count)
+        self._to_points = np.zeros((count, len(Place)))
+        for place, (position, rule, offset) in enumerate(forms):
+            for row, factor in position:
+                self._to_points[place, row] += factor / rule.ratio
+            if rule.ratio > 1:
+                # Floor of (n - offset) / ratio, half a unit inside so that rounding cannot matter.
+                self._to_points[place, Place.ONE] += (0.5 - offset) / rule.ratio
+        self._caps = np.array([[float(rule.cap)] for _, rule, _ in forms]).reshape(count, 1)
+        self._pools = [
+            (_as_slice(np.array([i for i, f in enumerate(forms) if f[1] == rule], np.intp)), rule)
+            for rule in sorted({rule for _, rule, _ in forms if rule.block > 1})
         ]
-        if two_floors:
-            named += [
-                ("head_start", lambda s: s.head_start),
-                ("head_window", lambda s: s.late_start - s.head_start),
-                ("zero", lambda s: np.zeros_like(s.end)),
-            ]
-    return {name: (name, function) for name, function in named}
+        self._totals = slice(len(Place), len(Place) + count)
+        self._lasts = slice(len(Place) + count, len(Place) + 2 * count)
+        self._basis_rows = len(Place) + 2 * count
+        self._visible = {ratio: place_of[e] for ratio, e in self._visible.items()}
+        self._scored = [(column, rows, place_of[e]) for column, rows, e in self._scored]
+        self._to_counts = np.zeros((len(additive), self._basis_rows))
+        for place, (linear, totals, lasts) in enumerate(declared):
+            row = self._to_counts[place]
+            for basis_row, weight in linear.items():
+                row[basis_row] += weight
+            for evaluation, weight in totals.items():  # twice_phi is twice the sum
+                row[self._totals.start + place_of[evaluation]] += weight / 2
+            for evaluation, weight in lasts.items():
+                row[self._lasts.start + place_of[evaluation]] += weight
+
+    def _declare(self, column: Column, basis: _Basis) -> _Declaration:
+        """A column as factors of positions, of sums of reach, and of single reaches."""
+        linear: dict[int, float] = defaultdict(float)
+        totals: dict[int, float] = defaultdict(float)
+        lasts: dict[int, float] = defaultdict(float)
+
+        def add(target: dict[int, float], key: int, factor: float = 1.0) -> None:
+            target[key] += factor
+
+        def add_sum(high: Position, low: Position, rule: Reach) -> None:
+            for offset in range(rule.ratio):
+                add(totals, basis.evaluation(high, rule, offset), 1.0)
+                add(totals, basis.evaluation(low, rule, offset), -1.0)
+
+        region = column.region or Region.FULL
+        first, end = ROW_SPAN[region]
+        floor = WINDOW_FLOOR[region]
+        two_floors = region is Region.LATE and self.policy.prompt_logprobs == "two_floors"
+        window = self.model.attention.window
+        older = (((first, 1), (floor, -1)), Reach(1, window - 1))
+        match column.quantity:
+            case Count.LOGIT_ROWS:
+                add(linear, Place.LOGIT_ROWS)
+            case Count.QUERY_ROWS | Count.INDEX_ROWS:
+                add(linear, end)
+                add(linear, Place.HEAD_START if two_floors else first, -1.0)
+            case Count.WINDOW_PAIRS:
+                rule = Reach(1, window)
+                add_sum(((end, 1), (floor, -1)), ((first, 1), (floor, -1)), rule)
+                if two_floors:
+                    add_sum(((first, 1), (Place.HEAD_START, -1)), (), rule)
+            case Count.SELECTED_ENTRIES | Count.SCORED_POSITIONS:
+                selecting = column.quantity is Count.SELECTED_ENTRIES
+                rule = self._selection_rule(column) if selecting else self._scoring_rule(column)
+                low = Place.HEAD_START if two_floors else first
+                add_sum(((end, 1),), ((low, 1),), rule)
+            case Count.WINDOW_ROWS:
+                add(linear, end)
+                add(linear, Place.HEAD_START if two_floors else first, -1.0)
+                add(lasts, basis.evaluation(*older))
+            case Count.WINDOW_ROWS_CACHED:
+                add(lasts, basis.evaluation(*older))
+                self._subtract_cut(linear, first)
+            case Count.SELECTED_ROWS:
+                add(lasts, basis.evaluation(((end, 1),), self._selection_rule(column)))
+            case Count.INDEX_KEYS:
+                add(lasts, basis.evaluation(((end, 1),), self._scoring_rule(column)))
+            case Count.SELECTED_ROWS_CACHED:
+                # The first query reaches at least top_k - 1 of the older entries, or all of them;
+                # each row between the prefix and it can have replaced one.
+                rule = self._selection_rule(column)
+                older_entries = rule._replace(cap=rule.cap - 1)
+                add(lasts, basis.evaluation(((Place.PREFIX, 1),), older_entries))
+                self._subtract_cut(linear, first)
+            case Count.INDEX_KEYS_CACHED:
+                # The last query scores all it reaches, of which the step's own entries are new.
+                every = Reach(column.ratio, UNLIMITED)
+                add(lasts, basis.evaluation(((end, 1),), self._scoring_rule(column)))
+                add(lasts, basis.evaluation(((end, 1),), every), -1.0)
+                add(lasts, basis.evaluation(((Place.PREFIX, 1),), every))
+            case Count.COMPRESSED_ROWS:
+                replayed = self.policy.replayed_rows_compress
+                add(linear, end)
+                add(linear, Place.START if replayed else Place.PREFIX, -1.0)
+            case Count.ENTRIES_WRITTEN:
+                every = Reach(column.ratio, UNLIMITED)
+                add(lasts, basis.evaluation(((end, 1),), every))
+                add(lasts, basis.evaluation(((Place.PREFIX, 1),), every), -1.0)
+            case _:
+                raise AssertionError(column)
+        return linear, totals, lasts
+
+    @staticmethod
+    def _subtract_cut(linear: dict[int, float], first: Place) -> None:
+        """Rows of this step that lie before the first query of a region."""
+        if first is not Place.START:
+            linear[first] -= 1.0
+            linear[Place.START] += 1.0
+
+    def _selection_rule(self, column: Column) -> Reach:
+        assert self.model.indexer is not None
+        return Reach(column.ratio, self.model.indexer.top_k)
+
+    def _scoring_rule(self, column: Column) -> Reach:
+        indexer = self.model.indexer
+        if column.pooled and indexer is not None:
+            return Reach(column.ratio, indexer.candidate_positions, indexer.candidate_block)
+        return Reach(column.ratio, UNLIMITED)
+
+    def _places(self, counts: frozenset[Count] | set[Count]) -> npt.NDArray[np.intp]:
+        """Positions of the columns of some counts."""
+        return np.array([i for i, c in enumerate(self.columns) if c.quantity in counts], np.intp)
+
+    def _of_regions(self, count: Count, regions: list[Region | None]) -> npt.NDArray[np.intp]:
+        return np.array([self._index[Column(count, region)] for region in regions], np.intp)
+
+    def _row_of(self, region: Region | None) -> int:
+        """Column of the query rows of a region."""
+        tail = region in (Region.BOUNDARY, Region.LATE)
+        return self._index[Column(Count.QUERY_ROWS, Region.LATE if tail else Region.FULL)]
 
 
-def _window_points(region: Region) -> tuple[str, str]:
-    return {
-        Region.FULL: ("full_window_start", "full_window_end"),
-        Region.BOUNDARY: ("boundary_window_start", "full_window_end"),
-        Region.LATE: ("late_window_start", "late_window_end"),
-    }[region]
+_Declaration = tuple[dict[int, float], dict[int, float], dict[int, float]]
 
 
-def _row_region(region: Region | None) -> Region:
-    return Region.FULL if region is Region.FULL else Region.LATE
+def _as_slice(places: npt.NDArray[np.intp]) -> slice:
+    """Neighbouring places as a slice, which is read and written in place."""
+    first, last = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
+    if last - first != len(places):
+        raise AssertionError(f"columns {places} are not side by side")
+    return slice(first, last)

@@ -7,11 +7,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from aisim_v41.model.description import Model
-from aisim_v41.plan.counting import LayerClass, LedgerProgram, StepCounts
+from aisim_v41.plan.columns import has_count
+from aisim_v41.plan.compatibility import pack
+from aisim_v41.plan.counting import LedgerProgram, StepCounts
 from aisim_v41.plan.counts import Count
-from aisim_v41.plan.plan import ForwardPass, Plan, forward_passes, pack
+from aisim_v41.plan.plan import ForwardPass, Plan, forward_passes
 from aisim_v41.plan.policy import RuntimePolicy
-from aisim_v41.plan.spans import Region
+from aisim_v41.plan.spans import Place, Region
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,10 +53,10 @@ class Ledger:
     def value(self, count: Count, layer: int, *, forward: int = -1, request: int) -> int:
         """One count of one layer and one request group (0 where the layer has no such work)."""
         forward_pass, counts = self.passes[forward]
-        position = self._position(count, self.program.classes[layer])
-        if position is None:
+        where = self.program.classes[layer]
+        if not has_count(count, where):
             return 0
-        single = int(counts.per_request[position, request])
+        single = int(counts.per_request[self.program.position(count, where), request])
         return single * forward_pass.requests[request].count * forward_pass.times
 
     def total(self, count: Count, layer: int) -> int:
@@ -72,18 +74,6 @@ class Ledger:
             self.total(Count.QUERY_ROWS, index) for index in range(len(self.program.classes))
         )
 
-    def _position(self, count: Count, cls: LayerClass) -> int | None:
-        owner_only = (Count.ENTRIES_WRITTEN, Count.COMPRESSED_ROWS)
-        if cls.ratio == 0 and count.value.startswith(
-            ("selected", "scored", "index", "entries", "comp")
-        ):
-            return None
-        if count in owner_only and cls.kind != "full":
-            return None
-        if count.value.startswith(("scored", "index")) and cls.kind not in ("full", "reindex"):
-            return None
-        return self.program.position(count, cls)
-
     def to_frame(self) -> pd.DataFrame:
         """One row a layer and request group, in layer order within each forward.
 
@@ -95,11 +85,12 @@ class Ledger:
 
         rows = []
         for number, (forward, counts) in enumerate(self.passes):
-            spans = counts.spans
             for layer, cls in zip(self.plan.model.layers, self.program.classes, strict=True):
                 tail = cls.region is not Region.FULL
-                first = spans.late_start if tail else spans.start
-                floor = spans.late_floor if cls.region is Region.LATE else spans.floor
+                first = counts.positions[Place.HEAD_START if tail else Place.START]
+                late = cls.region is Region.LATE
+                floor = counts.positions[Place.LATE_FLOOR if late else Place.FLOOR]
+                end = counts.positions[Place.END]
                 for position, request in enumerate(forward.requests):
                     rows.append(
                         {
@@ -113,7 +104,7 @@ class Ledger:
                             "kv_owner": layer.kv_owner,
                             "selection_producer": layer.selection_producer,
                             "first_row": int(first[position]),
-                            "end_row": int(spans.end[position]),
+                            "end_row": int(end[position]),
                             "window_floor": int(floor[position]),
                             **{
                                 str(count): self.value(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from aisim_v41.errors import InvalidInputError
 from aisim_v41.model.description import Model
@@ -18,8 +16,7 @@ from aisim_v41.plan.compatibility import (
     warnings_for,
 )
 from aisim_v41.plan.policy import RuntimePolicy, policy
-from aisim_v41.plan.request import PACKED_FIELDS, Request
-from aisim_v41.plan.spans import RequestColumns
+from aisim_v41.plan.request import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +45,10 @@ class Plan:
             value = getattr(self, name)
             if not isinstance(value, expected):
                 raise InvalidInputError(f"Plan.{name} = {value!r}: must be a {expected.__name__}")
-        if isinstance(self.requests, (str, bytes)) or not isinstance(self.requests, Iterable):
-            raise InvalidInputError("Plan.requests: must be a list of Request")
-        object.__setattr__(self, "requests", tuple(self.requests))
+        try:
+            object.__setattr__(self, "requests", tuple(self.requests))
+        except TypeError:
+            raise InvalidInputError("Plan.requests: must be a list of Request") from None
         check_policy(self.policy, self.parallel)
         check_mapping_is_modelled(self.parallel)
         check_requests(self.model, self.policy, self.requests)
@@ -59,23 +57,6 @@ class Plan:
     def warnings(self) -> tuple[str, ...]:
         """What a reader may misread."""
         return warnings_for(self.policy, self.requests)
-
-
-def pack(requests: Sequence[Request]) -> RequestColumns:
-    """Requests as int64 columns [requests]."""
-    rows = np.frombuffer(b"".join([r.packed for r in requests]), dtype=np.int64)
-    table = np.ascontiguousarray(rows.reshape(-1, len(PACKED_FIELDS)).T)
-    values = dict(zip(PACKED_FIELDS, table, strict=True))
-    return RequestColumns(
-        new=values["new_tokens"],
-        prefix=values["prefix_tokens"],
-        prompt=values["prompt_tokens"],
-        count=values["count"],
-        kind=values["kind"],
-        window=values["window"],
-        window_start=values["window_start"],
-        prompt_logprobs=values["prompt_logprobs"],
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,15 @@ window floor), the top-k of the indexer, or everything (cap `UNLIMITED`). With b
 16,384 it is the candidate pool, whose newest block is kept whole although it is partly filled
 (model-facts §4.3; runtime-semantics §7).
 
-The sum over a span [a, b) is ``reach_before(b) - reach_before(a)``; both sums have the closed form
-below because each v is seen by ``ratio`` consecutive positions. `tests/oracle` counts the same
-position by position.
+A sum over a span [a, b) is a difference of sums over [0, n). The query that completes t positions
+sees floor(t / ratio) entries, so with Φ(q) = g(1) + ... + g(q) the sum over t = 1 .. n is
+
+    Φ(floor(n / ratio)) + Φ(floor((n - 1) / ratio)) + ... + Φ(floor((n - ratio + 1) / ratio))
+
+one term for each place of t within its group of ``ratio``. `tests/oracle` counts the same position
+by position.
+
+Numbers are float64: every value and intermediate is a whole number below 2**53, hence exact.
 """
 
 from __future__ import annotations
@@ -22,52 +28,48 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Counts = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 UNLIMITED: Final = 1 << 41
 """A cap that no context reaches."""
 
-
-class ReachRules(NamedTuple):
-    """One rule g a row, as columns that broadcast over requests: each [rows, 1] int64."""
-
-    ratio: Counts
-    cap: Counts
-    block: Counts
-
-    @classmethod
-    def of(cls, rules: list[tuple[int, int, int]]) -> ReachRules:
-        """From (ratio, cap, block) triples."""
-        table = np.array(rules, dtype=np.int64).reshape(-1, 3)
-        return cls(*(np.ascontiguousarray(table[:, i : i + 1]) for i in range(3)))
+MAX_CONTEXT: Final = 1 << 26
+"""Contexts up to which twice Φ stays below 2**53."""
 
 
-def reach_before(positions: Counts, rules: ReachRules) -> tuple[Counts, Counts]:
-    """Entries reached by all queries before ``positions``, and by the last of them alone.
+class Reach(NamedTuple):
+    """Which entries a query reaches: one rule g."""
+
+    ratio: int
+    cap: int
+    block: int = 1
+
+
+def twice_phi(visible: Floats, caps: Floats, *, total: Floats, last: Floats) -> None:
+    """2 Φ(q) and g(q) of rules with block 1, for each q in ``visible``.
 
     Args:
-        positions: [rows, requests]; ``n`` stands for the queries at 0 .. n - 1.
-        rules: one rule a row.
-
-    Returns:
-        ``(total, last)``, both [rows, requests]: Σ g over those queries, and g of query n - 1
-        (0 where n is 0).
-
-    Every v from 1 to q = floor(n / ratio) is seen by ``ratio`` queries, the last one only by
-    ``n mod ratio + 1`` of them, so total = ratio·Φ(q) - (ratio - 1 - n mod ratio)·g(q) with
-    Φ(q) = Σ_{v<=q} g(v) = m(m+1)/2 + cap·(q - m) - lost, where m = min(q, cap) and ``lost`` is the
-    sawtooth of the newest block: block(block-1)/2 for each whole block beyond cap.
+        visible: q, whole numbers >= -1 [rules, width].
+        caps: [rules, 1].
+        total: receives 2 Φ(q) = m (m + 1) + 2 cap (q - m) with m = min(q, cap).
+        last: receives g(q) = m.
     """
-    ratio, cap, block = rules
-    visible = positions // ratio
-    remainder = positions - visible * ratio
-    within = np.minimum(visible, cap)
-    beyond = visible - within
-    total = within * (within + 1) // 2 + cap * beyond
-    last = within
-    if block.max() > 1:
-        whole = beyond // block
-        part = beyond - whole * block
-        total -= whole * (block * (block - 1) // 2) + part * block - part * (part + 1) // 2
-        last = within - (block - part) * (part > 0)
-    return ratio * total - (ratio - 1 - remainder) * last, last
+    np.minimum(visible, caps, out=last)
+    np.subtract(visible, last, out=total)
+    total *= 2.0 * caps
+    grown = last + 1.0
+    grown *= last
+    total += grown
+
+
+def subtract_newest_block(visible: Floats, rule: Reach, *, total: Floats, last: Floats) -> None:
+    """What a pool of whole blocks reaches less than its cap: the newest block is partly filled.
+
+    With x = q - cap positions beyond the cap, g loses (-x) mod block, and Φ loses the sum of those,
+    (x (block - 1) + (x mod block) ((-x) mod block)) / 2.
+    """
+    beyond = np.maximum(visible - rule.cap, 0.0)
+    part = np.mod(beyond, rule.block)
+    missing = np.where(part > 0.0, rule.block - part, 0.0)
+    total -= beyond * (rule.block - 1.0) + part * missing
+    last -= missing

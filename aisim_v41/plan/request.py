@@ -19,8 +19,8 @@ WINDOWS: Final = tuple(WINDOW_CODES)
 MAX_TOKENS = 1 << 40
 """Sanity bound of one length; the model's own context limit is checked by the plan."""
 
-PACKED: Final = struct.Struct("=8q")
-"""One request as eight int64: the order of `PACKED_FIELDS`."""
+PACKED: Final = struct.Struct("=8d")
+"""One request as eight float64 (whole numbers): the order of `PACKED_FIELDS`."""
 PACKED_FIELDS: Final = (
     "new_tokens",
     "prefix_tokens",
@@ -31,6 +31,8 @@ PACKED_FIELDS: Final = (
     "window_start",
     "prompt_logprobs",
 )
+SPECIAL_FIELDS: Final = slice(5, 8)
+"""Fields that are 0 in most requests: window, window_start, prompt_logprobs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,7 +96,7 @@ class Request:
             PACKED.pack(
                 self.new_tokens,
                 self.prefix_tokens,
-                prompt,
+                max(prompt, end),
                 self.count,
                 KIND_CODES[self.kind],
                 WINDOW_CODES[self.window],
@@ -111,8 +113,9 @@ class Request:
             )
         if self.kind == "decode" and self.new_tokens > 1:
             raise InvalidInputError(
-                f"Request.new_tokens = {self.new_tokens} with kind 'decode': a decode step computes "
-                "one token a request; use kind 'verify' for 1 + k rows or count for more requests"
+                f"Request.new_tokens = {self.new_tokens} with kind 'decode': a decode step "
+                "computes one token a request; use kind 'verify' for 1 + k rows, or count for more "
+                "requests"
             )
         if self.kind != "prefill" and (self.window != "running" or self.prompt_logprobs):
             raise InvalidInputError(

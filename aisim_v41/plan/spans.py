@@ -10,15 +10,15 @@ layers' rows before the tail, where a request wants its prompt log-probabilities
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import NamedTuple
+from dataclasses import dataclass, fields
+from enum import IntEnum, StrEnum
 
 import numpy as np
+import numpy.typing as npt
 
 from aisim_v41.model.description import Model
 from aisim_v41.plan.policy import RuntimePolicy
-from aisim_v41.plan.reach import Counts
+from aisim_v41.plan.reach import Floats
 from aisim_v41.plan.request import KIND_CODES, WINDOW_CODES
 
 PREFILL = KIND_CODES["prefill"]
@@ -36,33 +36,49 @@ class Region(StrEnum):
     LATE = "late"
 
 
-class RequestColumns(NamedTuple):
-    """Requests of one step, or one request group for each step of a sweep: int64 [width] each."""
+@dataclass(slots=True)
+class RequestColumns:
+    """Requests of one step, or one request group for each step of a sweep: [width] each.
 
-    new: Counts
-    prefix: Counts
-    prompt: Counts
-    count: Counts
-    kind: Counts
-    window: Counts
-    window_start: Counts
-    prompt_logprobs: Counts
+    Whole numbers as float64; kinds and window states by their codes.
+    """
+
+    new: Floats
+    prefix: Floats
+    prompt: Floats
+    count: Floats
+    kind: Floats
+    window: Floats
+    window_start: Floats
+    prompt_logprobs: Floats
+    special: bool = True
+    """Whether any of the last three columns may be other than 0."""
+
+    def rows(self, first: int, last: int) -> RequestColumns:
+        """A run of requests."""
+        named = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "special"}
+        return RequestColumns(
+            **{name: column[first:last] for name, column in named.items()}, special=self.special
+        )
 
 
-class Spans(NamedTuple):
-    """Positions of a step, [width] each: rows are [start, end), windows reach back to a floor."""
+class Place(IntEnum):
+    """Rows of the position table: [place, width]. Rows of a region are [first row, END)."""
 
-    prefix: Counts
+    END = 0
+    PREFIX = 1
     """Positions whose global entries exist before the step."""
-    end: Counts
-    start: Counts
-    """First row of FULL layers; before ``prefix`` where encoder replay recomputes rows."""
-    floor: Counts
-    late_start: Counts
-    late_floor: Counts
-    head_start: Counts
-    """HEAD rows are [head_start, late_start); empty where equal."""
-    logit_rows: Counts
+    START = 2
+    """First row of FULL layers; before PREFIX where encoder replay recomputes rows."""
+    FLOOR = 3
+    """Oldest position visible to windows of FULL (and BOUNDARY) layers."""
+    LATE_START = 4
+    LATE_FLOOR = 5
+    HEAD_START = 6
+    """HEAD rows are [HEAD_START, LATE_START); empty where equal."""
+    LOGIT_ROWS = 7
+    ONE = 8
+    """The constant 1, so that offsets are linear forms too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +92,7 @@ class SpanRules:
 
     @classmethod
     def of(cls, model: Model, policy: RuntimePolicy) -> SpanRules:
+        """Rules of a model under a policy."""
         boundary = model.boundary
         late = 0 if boundary is None else len(model.layers) - boundary - 1
         return cls(policy, model.attention.window, late)
@@ -90,35 +107,37 @@ class SpanRules:
         multiple = self.policy.replay_exact_multiple
         return -(-rows // multiple) * multiple
 
-    def spans(self, requests: RequestColumns, *, one_step: bool) -> Spans:
-        """Positions of every request.
+    def positions(self, requests: RequestColumns, *, one_step: bool) -> Floats:
+        """Positions of every request: [place, width], see `Place`.
 
         Args:
             requests: the columns.
             one_step: they form one step; otherwise each column is a step of its own.
         """
-        new, prefix = requests.new, requests.prefix
-        end = prefix + new
-        start, floor = prefix, requests.window_start
-        if self.policy.encoder_replay != "off" or self.policy.hit_page_tokens > 1:
+        table = np.empty((len(Place), len(requests.new)))
+        end = np.add(requests.prefix, requests.new, out=table[Place.END])
+        prefix, start, floor = requests.prefix, requests.prefix, requests.window_start
+        if self.adopts_hits and requests.special:
             prefix, start, floor = self._adopt_hits(requests)
-        late_start, late_floor, head_start = start, floor, start
+        table[Place.PREFIX] = prefix
+        table[Place.START] = start
+        table[Place.FLOOR] = floor
+        prefill = requests.kind == PREFILL
         if self.policy.decoder_replay:
-            late_start, late_floor, head_start = self._cut(requests, start, floor, end, one_step)
+            self._cut(requests, prefill, table, one_step=one_step)
         else:
-            head_start = late_start
-        return Spans(
-            prefix=prefix,
-            end=end,
-            start=start,
-            floor=floor,
-            late_start=late_start,
-            late_floor=late_floor,
-            head_start=head_start,
-            logit_rows=self._logit_rows(requests, end),
-        )
+            table[Place.LATE_START] = table[Place.HEAD_START] = start
+            table[Place.LATE_FLOOR] = floor
+        self._count_logits(requests, prefill, end, table[Place.LOGIT_ROWS])
+        table[Place.ONE] = 1.0
+        return table
 
-    def _adopt_hits(self, requests: RequestColumns) -> tuple[Counts, Counts, Counts]:
+    @property
+    def adopts_hits(self) -> bool:
+        """Whether prefix-cache hits are treated apart at all."""
+        return self.policy.encoder_replay != "off" or self.policy.hit_page_tokens > 1
+
+    def _adopt_hits(self, requests: RequestColumns) -> tuple[Floats, Floats, Floats]:
         """Prefix, first row and window floor after rounding hits and recomputing lost windows."""
         policy = self.policy
         hit = requests.window != RUNNING
@@ -139,14 +158,14 @@ class SpanRules:
     def _cut(
         self,
         requests: RequestColumns,
-        start: Counts,
-        floor: Counts,
-        end: Counts,
+        prefill: npt.NDArray[np.bool_],
+        table: Floats,
+        *,
         one_step: bool,
-    ) -> tuple[Counts, Counts, Counts]:
+    ) -> None:
         """First row and window floor of LATE layers, and first row of HEAD."""
         policy, tail = self.policy, self.tail_rows
-        prefill = requests.kind == PREFILL
+        end, start, floor = table[Place.END], table[Place.START], table[Place.FLOOR]
         if policy.replay_anchor == "step_end":
             kept_from = np.maximum(start, end - tail)
         else:
@@ -160,31 +179,34 @@ class SpanRules:
 
         cut = prefill
         if policy.decode_rows == "as_extend":
-            cut = cut | _anywhere(prefill, one_step)
+            cut = cut | _anywhere(prefill & (requests.count > 0), one_step)
         elif policy.decode_rows == "no_replay":
             cut = cut & ~_anywhere(~prefill & (requests.count > 0), one_step)
         if policy.replay_exact:
             scheduled = requests.new * requests.count
             tokens = scheduled.sum() if one_step else scheduled
             cut = cut & (tokens >= policy.replay_exact_min_tokens)
-        head_start = np.where(cut, kept_from, start)
-        if policy.prompt_logprobs != "refuse":
-            whole = requests.prompt_logprobs != 0
-            if policy.prompt_logprobs == "all_rows":
-                cut = cut & ~whole
-                head_start = np.where(cut, kept_from, start)
-            else:
-                head_start = np.where(whole, start, head_start)
-        return np.where(cut, kept_from, start), np.where(cut, kept_floor, floor), head_start
+        if policy.prompt_logprobs == "all_rows" and requests.special:
+            cut = cut & (requests.prompt_logprobs == 0)
+        late_start = np.where(cut, kept_from, start)
+        table[Place.LATE_START] = late_start
+        table[Place.LATE_FLOOR] = np.where(cut, kept_floor, floor)
+        if policy.prompt_logprobs == "two_floors":
+            late_start = np.where(requests.prompt_logprobs != 0, start, late_start)
+        table[Place.HEAD_START] = late_start
 
     @staticmethod
-    def _logit_rows(requests: RequestColumns, end: Counts) -> Counts:
+    def _count_logits(
+        requests: RequestColumns, prefill: npt.NDArray[np.bool_], end: Floats, out: Floats
+    ) -> None:
         """Rows that reach the head: the last of a finished prompt, all of a verify step."""
-        last = (requests.new > 0) & (end >= requests.prompt)
-        prompt_rows = np.where(requests.prompt_logprobs != 0, requests.new, last)
-        return np.where(requests.kind == PREFILL, prompt_rows, requests.new)
+        np.multiply(np.minimum(requests.new, 1.0), end >= requests.prompt, out=out)
+        last_only = prefill
+        if requests.special:
+            last_only = prefill & (requests.prompt_logprobs == 0)
+        np.copyto(out, requests.new, where=~last_only)
 
 
-def _anywhere(flags: np.ndarray, one_step: bool) -> np.ndarray:
+def _anywhere(flags: npt.NDArray[np.bool_], one_step: bool) -> npt.NDArray[np.bool_]:
     """Whether any request of the same step has the flag."""
     return np.broadcast_to(flags.any(), flags.shape) if one_step else flags

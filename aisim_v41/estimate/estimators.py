@@ -1,0 +1,102 @@
+"""The one call in front of the estimators: ``estimate``, and ``compile`` for the hot path."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
+from aisim_v41.estimate.compiled import CompiledSol
+from aisim_v41.estimate.result import Estimate
+from aisim_v41.estimate.sol import Sol
+from aisim_v41.hardware import Hardware
+from aisim_v41.model.description import Model
+from aisim_v41.model.parallel import Parallel
+from aisim_v41.plan.plan import Plan
+from aisim_v41.plan.policy import RuntimePolicy
+from aisim_v41.plan.policy import policy as preset
+
+
+class Estimator(Protocol):
+    """What every estimator does with a plan."""
+
+    method: str
+
+    def estimate(self, plan: Plan, hardware: Hardware) -> Estimate:
+        """The time of a plan on a GPU."""
+        ...
+
+
+ESTIMATORS: dict[str, Estimator] = {"sol": Sol()}
+
+
+def _method(method: str) -> str:
+    chosen = "sol" if method == "auto" else method
+    if chosen not in ESTIMATORS:
+        raise InvalidInputError(
+            f"method = {method!r}: must be one of {', '.join(['auto', *ESTIMATORS])}"
+        )
+    return chosen
+
+
+def estimate(plan: Plan, hardware: Hardware, method: str = "auto") -> Estimate:
+    """How long a plan takes on a GPU.
+
+    Args:
+        plan: what is run, and how.
+        hardware: from `load_hardware`.
+        method: "sol", or "auto" for the best evidence there is.
+
+    Raises:
+        InvalidInputError: an argument of the wrong kind, or an unknown method.
+        UnsupportedPlanError: the mapping does not fit the model or the GPU.
+
+    Example:
+        >>> import aisim_v41 as aisim
+        >>> model = aisim.load_model("deepseek-v4.1-flash")
+        >>> plan = aisim.Plan(model, [aisim.Request(new_tokens=1, prefix_tokens=4096,
+        ...                   kind="decode")], parallel=aisim.Parallel(tp=4))
+        >>> aisim.estimate(plan, aisim.load_hardware("gb300")).latency_ms > 0.4
+        True
+    """
+    _require("plan", plan, Plan)
+    _require("hardware", hardware, Hardware)
+    return ESTIMATORS[_method(method)].estimate(plan, hardware)
+
+
+def compile(
+    model: Model,
+    hardware: Hardware,
+    *,
+    parallel: Parallel | None = None,
+    policy: RuntimePolicy | None = None,
+    method: str = "auto",
+) -> CompiledSol:
+    """A step function for simulations and sweeps.
+
+    Args:
+        model, hardware, parallel, policy: as for a `Plan`.
+        method: as for `estimate`.
+
+    Returns:
+        ``step(requests) -> seconds`` with ``step.sweep(frame)``.
+
+    Raises:
+        InvalidInputError, UnsupportedPlanError: as for `estimate`.
+    """
+    _require("hardware", hardware, Hardware)
+    parallel = Parallel() if parallel is None else parallel
+    policy = preset("paper") if policy is None else policy
+    _require("parallel", parallel, Parallel)
+    _require("policy", policy, RuntimePolicy)
+    _method(method)
+    return CompiledSol(model, hardware, parallel, policy)
+
+
+def _require(name: str, value: object, expected: type) -> None:
+    if not isinstance(value, expected):
+        raise InvalidInputError(
+            f"{name} = {value!r}: must be a {expected.__name__}, not {type(value).__name__}"
+        )
+
+
+__all__ = ["UnsupportedPlanError", "compile", "estimate"]

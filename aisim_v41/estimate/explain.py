@@ -1,0 +1,60 @@
+"""An estimate as text: the number, its bounds, and where the time goes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from aisim_v41.estimate.result import Estimate
+from aisim_v41.units import GB, MILLISECOND, TFLOP_PER_S
+
+SHOWN_OPERATORS = 12
+
+
+def explain(estimate: Estimate) -> str:
+    """One screen of text."""
+    plan, bounds = estimate.plan, estimate.bounds
+    low, high = estimate.band_ms
+    answer = f"{estimate.latency_ms:.3f} ms"
+    measured = f"{answer} ({low:.3f} to {high:.3f})"
+    headline = f"at least {answer}" if estimate.method == "sol" else measured
+    lines = [
+        f"{plan.model.name} on {plan.parallel.gpus} x {estimate.hardware.name}, "
+        f"policy {plan.policy.name} ({plan.policy.revision})",
+        *(f"  {request!r}" for request in plan.requests),
+        "",
+        headline,
+        *(
+            f"  {name:<15}{seconds / MILLISECOND:9.3f} ms  {meaning}"
+            for name, seconds, meaning in (
+                ("resource bound", bounds.resource_s, "whatever is cached, routed or overlapped"),
+                ("graph bound", bounds.graph_s, "rooflines along the dependency graph"),
+                ("launch bound", bounds.launch_s, "with the launch floor of the execution mode"),
+            )
+        ),
+        "",
+        "busy: " + ", ".join(f"{name} {share:.0%}" for name, share in estimate.utilisation.items()),
+        "",
+        f"{'operator':<22}{'calls':>6}{'ms':>9}{'TFLOP':>9}{'GB':>9}  bound",
+    ]
+    totals: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0])
+    bound: dict[str, str] = {}
+    for row in sorted(estimate.rows, key=lambda row: -row.seconds):
+        total = totals[row.operator]
+        total[0] += row.calls
+        total[1] += row.seconds
+        total[2] += row.flop
+        total[3] += sum(row.bytes_by_kind.values()) + row.message_bytes
+        bound.setdefault(row.operator, row.bound)
+    ranked = sorted(totals.items(), key=lambda item: -item[1][1])
+    lines += [
+        f"{name:<22}{calls:>6.0f}{seconds / MILLISECOND:>9.3f}{flop / TFLOP_PER_S:>9.3f}"
+        f"{moved / GB:>9.3f}  {bound[name]}"
+        for name, (calls, seconds, flop, moved) in ranked[:SHOWN_OPERATORS]
+    ]
+    if len(ranked) > SHOWN_OPERATORS:
+        rest = sum(total[1] for _, total in ranked[SHOWN_OPERATORS:])
+        lines.append(
+            f"{f'{len(ranked) - SHOWN_OPERATORS} more':<22}{'':>6}{rest / MILLISECOND:>9.3f}"
+        )
+    lines += [f"note: {warning}" for warning in estimate.warnings]
+    return "\n".join(lines)

@@ -1,0 +1,203 @@
+"""What an estimator answers: a time, its bounds, and where both come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from aisim_v41.units import MILLISECOND
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from aisim_v41.hardware import Hardware
+    from aisim_v41.memory import StepMemory
+    from aisim_v41.plan.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Three nested lower bounds of a step [s].
+
+    Attributes:
+        resource_s: total unavoidable work over the peak of each resource, perfectly overlapped:
+            what holds whatever is cached, selected or fused.
+        graph_s: rooflines of tasks along the dependency graph; every task moves its own inputs
+            and outputs through memory once.
+        launch_s: the graph bound with the launch floor of the execution mode.
+    """
+
+    resource_s: float
+    graph_s: float
+    launch_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One operator in one class of layers: work and time of all its calls in the step."""
+
+    operator: str
+    family: str
+    replaces: tuple[str, ...]
+    layers: tuple[int, ...]
+    calls: int
+    rows: float
+    flop: float
+    bytes_by_kind: Mapping[str, float]
+    message_bytes: float
+    launches: float
+    seconds: float
+    """Time of all calls alone, each the longest of its resources."""
+    seconds_by_resource: Mapping[str, float]
+    bound: str
+    """Resource that decides it."""
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """The answer to one plan.
+
+    Attributes:
+        plan, hardware, method: what was asked.
+        latency_s: the estimate [s].
+        band_s: interval that should hold the true value [s]; a bound has no upper end.
+        bounds: speed-of-light bounds.
+        rows: breakdown by operator and layer class.
+        source_share: share of the time by kind of evidence.
+        resource_s: total time on each resource [s].
+        path: operators on the critical path, with their share of the graph bound [s].
+        warnings: what a reader may misread.
+    """
+
+    plan: Plan
+    hardware: Hardware
+    method: str
+    latency_s: float
+    band_s: tuple[float, float]
+    bounds: Bounds
+    rows: tuple[Row, ...]
+    source_share: Mapping[str, float]
+    resource_s: Mapping[str, float]
+    path: Mapping[str, float]
+    warnings: tuple[str, ...]
+    timeline_rows: tuple[Mapping[str, Any], ...]
+
+    @property
+    def latency_ms(self) -> float:
+        """Estimated time of the step [ms]."""
+        return self.latency_s / MILLISECOND
+
+    @property
+    def sol_ms(self) -> float:
+        """Speed of light: the graph bound [ms]."""
+        return self.bounds.graph_s / MILLISECOND
+
+    @property
+    def band_ms(self) -> tuple[float, float]:
+        """Interval [ms] that should hold the true value."""
+        return (self.band_s[0] / MILLISECOND, self.band_s[1] / MILLISECOND)
+
+    @property
+    def utilisation(self) -> dict[str, float]:
+        """Share of the estimated time for which each resource is busy."""
+        if self.latency_s == 0:
+            return dict.fromkeys(self.resource_s, 0.0)
+        return {name: seconds / self.latency_s for name, seconds in self.resource_s.items()}
+
+    @cached_property
+    def memory(self) -> StepMemory:
+        """Whether the step fits next to the weights."""
+        from aisim_v41.memory import demand
+
+        return demand(self.plan, self.hardware)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row an operator and layer class.
+
+        Columns: operator, family, layers, calls, rows, flop, bytes, message_bytes, launches,
+        time_ms (all calls, alone), bound, source.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(
+            [
+                {
+                    "operator": row.operator,
+                    "family": row.family,
+                    "layers": layer_span(row.layers),
+                    "calls": row.calls,
+                    "rows": row.rows,
+                    "flop": row.flop,
+                    "bytes": sum(row.bytes_by_kind.values()),
+                    "message_bytes": row.message_bytes,
+                    "launches": row.launches,
+                    "time_ms": row.seconds / MILLISECOND,
+                    "bound": row.bound,
+                    "source": row.source,
+                }
+                for row in self.rows
+            ],
+            columns=[
+                "operator", "family", "layers", "calls", "rows", "flop", "bytes", "message_bytes",
+                "launches", "time_ms", "bound", "source",
+            ],
+        )  # fmt: skip
+
+    def timeline(self) -> pd.DataFrame:
+        """Every task once: forward, layer, operator, lane, start_ms, end_ms, bound.
+
+        Members of a parallel block start together; a block that is limited by a shared resource
+        ends after its members.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(list(self.timeline_rows))
+
+    def explain(self) -> str:
+        """The answer and its reasons on one screen."""
+        from aisim_v41.estimate.explain import explain
+
+        return explain(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain data for JSON; an absent upper end of the band is None."""
+        upper = self.band_ms[1]
+        return {
+            "method": self.method,
+            "hardware": self.hardware.name,
+            "model": self.plan.model.name,
+            "parallel": {"tp": self.plan.parallel.tp},
+            "policy": self.plan.policy.name,
+            "policy_revision": self.plan.policy.revision,
+            "policy_changed_fields": {
+                key: str(value) for key, value in self.plan.policy.changed_fields().items()
+            },
+            "requests": [repr(request) for request in self.plan.requests],
+            "latency_ms": self.latency_ms,
+            "sol_ms": self.sol_ms,
+            "band_ms": [self.band_ms[0], upper if upper != float("inf") else None],
+            "bounds_ms": {
+                "resource": self.bounds.resource_s / MILLISECOND,
+                "graph": self.bounds.graph_s / MILLISECOND,
+                "launch": self.bounds.launch_s / MILLISECOND,
+            },
+            "utilisation": self.utilisation,
+            "source_share": dict(self.source_share),
+            "critical_path_ms": {k: v / MILLISECOND for k, v in self.path.items()},
+            "operators": self.to_frame().to_dict(orient="records"),
+            "warnings": list(self.warnings),
+        }
+
+
+def layer_span(layers: tuple[int, ...]) -> str:
+    """Layer numbers as runs, for example ``0-1, 21-23``; -1 and the number of layers are ends."""
+    runs: list[list[int]] = []
+    for layer in layers:
+        if runs and layer == runs[-1][1] + 1:
+            runs[-1][1] = layer
+        else:
+            runs.append([layer, layer])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

@@ -1,0 +1,142 @@
+"""Which counts there are for one model under one policy, and which layers share them.
+
+Most layers execute alike, so a count needs one column for each part of a layer class that it
+depends on, not one for each layer.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from aisim_v41.model.description import Model
+from aisim_v41.model.layers import CandidateRole, Layer, LayerKind
+from aisim_v41.plan.counts import Count
+from aisim_v41.plan.policy import RuntimePolicy
+from aisim_v41.plan.spans import Region
+
+
+class LayerClass(NamedTuple):
+    """Backbone layers whose counts are the same."""
+
+    kind: LayerKind
+    ratio: int
+    region: Region
+    pooled: bool
+    """Scores only the candidate pool."""
+
+    @property
+    def scores(self) -> bool:
+        """Runs an indexer."""
+        return self.kind in (LayerKind.FULL, LayerKind.REINDEX)
+
+    @property
+    def owns(self) -> bool:
+        """Owns global KV."""
+        return self.kind is LayerKind.FULL
+
+
+class Column(NamedTuple):
+    """One row of the count matrix: a count, and the part of a layer class that it depends on."""
+
+    quantity: Count
+    region: Region | None = None
+    ratio: int = 0
+    pooled: bool = False
+
+    def __str__(self) -> str:
+        parts = [str(self.quantity)]
+        parts += [str(self.region)] if self.region else []
+        parts += [f"ratio{self.ratio}"] if self.ratio else []
+        return " ".join([*parts, "pool"] if self.pooled else parts)
+
+
+BY_REGION: Final = frozenset(
+    {Count.QUERY_ROWS, Count.WINDOW_PAIRS, Count.WINDOW_ROWS, Count.WINDOW_ROWS_CACHED,
+     Count.EXPERTS_TOUCHED, Count.ACTIVE}
+)  # fmt: skip
+BY_REGION_AND_RATIO: Final = frozenset(
+    {Count.SELECTED_ENTRIES, Count.SELECTED_ROWS, Count.SELECTED_ROWS_CACHED, Count.INDEX_ROWS}
+)
+SCORING: Final = frozenset({Count.SCORED_POSITIONS, Count.INDEX_KEYS, Count.INDEX_KEYS_CACHED})
+OWNED: Final = frozenset({Count.COMPRESSED_ROWS, Count.ENTRIES_WRITTEN})
+ENDS: Final = frozenset({Count.LOGIT_ROWS, Count.HEAD_ACTIVE})
+TAIL_ROWS: Final = frozenset({Count.QUERY_ROWS, Count.EXPERTS_TOUCHED, Count.ACTIVE})
+"""Counts that BOUNDARY shares with LATE: both query with the tail."""
+
+
+def layer_class(layer: Layer, model: Model, policy: RuntimePolicy) -> LayerClass:
+    """The class of a layer: its kind, ratio, and what the policy makes of it."""
+    region = Region.FULL
+    if policy.decoder_replay and model.boundary is not None:
+        if layer.index > model.boundary:
+            region = Region.LATE
+        elif layer.index == model.boundary and policy.boundary_layer == "kv_only":
+            region = Region.BOUNDARY
+    user = layer.candidate_role is CandidateRole.USER
+    return LayerClass(
+        layer.kind, layer.ratio, region, user and policy.reindex_scoring == "candidates"
+    )
+
+
+def has_count(count: Count, where: LayerClass) -> bool:
+    """Whether a layer class does work of this kind."""
+    if count in OWNED:
+        return where.owns
+    if count in SCORING or count is Count.INDEX_ROWS:
+        return where.scores
+    return where.ratio > 0 or count not in BY_REGION_AND_RATIO
+
+
+def column_of(count: Count, where: LayerClass | None) -> Column:
+    """The column that ``count`` means in a layer class (None: outside the layers).
+
+    Raises:
+        ValueError: the count has no meaning there.
+    """
+    if count in ENDS:
+        return Column(count)
+    if count is Count.TOKENS:
+        return Column(Count.QUERY_ROWS, Region.FULL)
+    if where is None or not has_count(count, where):
+        raise ValueError(f"{count} has no meaning in {where}")
+    if count in (Count.KV_ROWS, Count.KV_ACTIVE):
+        # The boundary layer writes KV for every row, whatever it queries.
+        region = Region.FULL if where.region is Region.BOUNDARY else where.region
+        return Column(Count.QUERY_ROWS if count is Count.KV_ROWS else Count.ACTIVE, region)
+    if count in BY_REGION:
+        tail = where.region is Region.BOUNDARY and count in TAIL_ROWS
+        return Column(count, Region.LATE if tail else where.region)
+    if count in BY_REGION_AND_RATIO:
+        return Column(count, where.region, where.ratio)
+    if count in SCORING:
+        return Column(count, where.region, where.ratio, where.pooled)
+    return Column(count, None, where.ratio)
+
+
+BOUNDS: Final = frozenset(
+    {Count.WINDOW_ROWS_CACHED, Count.SELECTED_ROWS_CACHED, Count.INDEX_KEYS_CACHED}
+)
+"""Counts that are lower bounds: negative means none."""
+
+COUNTED: Final = tuple(
+    count
+    for count in Count
+    if count not in (Count.EXPERTS_TOUCHED, Count.ACTIVE, Count.HEAD_ACTIVE)
+)
+"""Counts that add over requests; the rest are derived from a step's totals."""
+
+
+def all_columns(classes: tuple[LayerClass, ...]) -> tuple[Column, ...]:
+    """Every column that some layer class needs, those that add over requests first."""
+    additive: dict[Column, None] = {Column(Count.LOGIT_ROWS): None}
+    derived: dict[Column, None] = {}
+    for cls in sorted(set(classes)):
+        for count in Count:
+            if count not in ENDS and has_count(count, cls):
+                column = column_of(count, cls)
+                kind = additive if column.quantity in COUNTED else derived
+                kind[column] = None
+    derived[Column(Count.HEAD_ACTIVE)] = None
+    # Lower bounds side by side, and rows first: programs then address them as slices.
+    ordered = sorted(additive, key=lambda c: (c.quantity in BOUNDS, list(Count).index(c.quantity)))
+    return (*ordered, *derived)

@@ -1,0 +1,149 @@
+"""A frame of steps, one a row, each of identical requests, as request columns."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from aisim_v41.errors import InvalidInputError, OutOfRangeError, UnsupportedPlanError, nearest
+from aisim_v41.model.description import Model
+from aisim_v41.plan.compatibility import MAX_PRODUCT, check_columns, refusal
+from aisim_v41.plan.policy import RuntimePolicy
+from aisim_v41.plan.reach import Floats
+from aisim_v41.plan.request import (
+    KIND_CODES,
+    KINDS,
+    MAX_TOKENS,
+    PACKED_FIELDS,
+    SPECIAL_FIELDS,
+    WINDOW_CODES,
+    WINDOWS,
+    Request,
+)
+from aisim_v41.plan.spans import DECODE, PREFILL, RUNNING, RequestColumns
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FIELDS: Final = (
+    "new_tokens", "prefix_tokens", "count", "kind", "prompt_tokens", "window", "window_start",
+    "prompt_logprobs",
+)  # fmt: skip
+
+
+def request_columns(frame: pd.DataFrame, model: Model, policy: RuntimePolicy) -> RequestColumns:
+    """Columns of a frame whose names are fields of `Request`; missing ones take its defaults.
+
+    Raises:
+        InvalidInputError: no ``new_tokens``, a value no request can have, or a column whose name
+            is nearly that of a field; the message names column and row.
+        OutOfRangeError, UnsupportedPlanError: as for a plan of that row.
+    """
+    if not hasattr(frame, "columns"):
+        raise InvalidInputError(f"a sweep takes a pandas frame, not {type(frame).__name__}")
+    if "new_tokens" not in frame.columns:
+        raise InvalidInputError(
+            "the frame has no column new_tokens; "
+            f"columns are named as fields of Request: {', '.join(FIELDS)}"
+        )
+    if policy.encoder_replay == "separate" and "window" in frame.columns:
+        raise UnsupportedPlanError(
+            "encoder_replay='separate' and a window column exclude each other in a sweep: each hit "
+            "would take a forward of its own; call the step row by row, or use 'folded'"
+        )
+    rows = len(frame)
+    zero, one = np.zeros(rows), np.ones(rows)
+    new = _whole(frame, "new_tokens", zero)
+    prefix = _whole(frame, "prefix_tokens", zero)
+    columns = RequestColumns(
+        new=new,
+        prefix=prefix,
+        prompt=_whole(frame, "prompt_tokens", new + prefix),
+        count=_whole(frame, "count", one),
+        kind=_codes(frame, "kind", KIND_CODES, zero),
+        window=_codes(frame, "window", WINDOW_CODES, zero),
+        window_start=_whole(frame, "window_start", zero),
+        prompt_logprobs=_whole(frame, "prompt_logprobs", zero, highest=1),
+        special=any(name in frame.columns for name in PACKED_FIELDS[SPECIAL_FIELDS]),
+    )
+    _refuse_inconsistent(columns)
+    columns.prompt = np.maximum(columns.prompt, prefix + new)
+    place = check_columns(model, policy, columns)
+    if place is not None:
+        raise refusal(model, policy, f"row {place}", _request(columns, place))
+    longest = np.maximum(columns.prompt, model.attention.window)
+    large = columns.count * longest * longest >= MAX_PRODUCT
+    if large.any():
+        raise OutOfRangeError(
+            f"row {int(np.argmax(large))}: count x end^2 is too large to count exactly; split it"
+        )
+    return columns
+
+
+def _refuse_inconsistent(columns: RequestColumns) -> None:
+    """The cross-checks of `Request`, for all rows at once."""
+    prefill = columns.kind == PREFILL
+    end = columns.prefix + columns.new
+    bad = prefill & (columns.prompt < end)
+    bad |= (columns.kind == DECODE) & (columns.new > 1)
+    bad |= ~prefill & ((columns.window != RUNNING) | (columns.prompt_logprobs != 0))
+    bad |= columns.window_start > columns.prefix
+    bad |= (columns.window != RUNNING) & ((columns.prefix == 0) | (columns.window_start > 0))
+    if bad.any():
+        place = int(np.argmax(bad))
+        try:
+            _request(columns, place)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"row {place}: {error}") from None
+
+
+def _request(columns: RequestColumns, place: int) -> Request:
+    named = ((f.name, getattr(columns, f.name)) for f in fields(columns))
+    value = {name: int(column[place]) for name, column in named if name != "special"}
+    return Request(
+        new_tokens=value["new"],
+        prefix_tokens=value["prefix"],
+        prompt_tokens=value["prompt"],
+        count=value["count"],
+        kind=KINDS[value["kind"]],  # type: ignore[arg-type]
+        window=WINDOWS[value["window"]],  # type: ignore[arg-type]
+        window_start=value["window_start"],
+        prompt_logprobs=bool(value["prompt_logprobs"]),
+    )
+
+
+def _whole(frame: Any, name: str, default: Floats, *, highest: int = MAX_TOKENS) -> Floats:
+    """A column of whole numbers as float64."""
+    if name not in frame.columns:
+        return default
+    try:
+        values = np.asarray(frame[name], dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"column {name}: must hold whole numbers") from None
+    if values.ndim != 1:
+        raise InvalidInputError(f"column {name} occurs {values.shape[-1]} times")
+    good = (values >= 0) & (values <= highest) & (np.floor(values) == values)
+    if not good.all():
+        place = int(np.argmin(good))
+        raise InvalidInputError(
+            f"row {place}: {name} = {values[place]:g}: must be a whole number from 0 to {highest}"
+        )
+    return values
+
+
+def _codes(frame: Any, name: str, codes: dict[str, int], default: Floats) -> Floats:
+    """A column of names as their codes."""
+    if name not in frame.columns:
+        return default
+    import pandas as pd
+
+    categories = pd.Categorical(frame[name])
+    unknown = [value for value in categories.categories if value not in codes]
+    if unknown or (categories.codes < 0).any():
+        value = unknown[0] if unknown else "missing"
+        raise InvalidInputError(f"column {name}: {value!r}; {nearest(str(value), codes)}")
+    lookup = np.array([codes[value] for value in categories.categories], dtype=np.float64)
+    taken: Floats = lookup[categories.codes]
+    return taken
