@@ -89,15 +89,41 @@ class RuntimePolicy:
         engram_residency: Where the tables are: "hbm" (rows over ranks), "host_sharded",
             "host_shared" (one copy) or "disk".
         engram_distinct_share: Share of looked-up rows that are distinct within a step.
+        engram_host_pages: A pinned table takes its own bytes on the host ("exact"), or the
+            allocator rounds every tensor up to a power of two ("power_of_two").
+        vision_weights: The vision encoder and its projector are loaded.
+        speculation: Whether the DSpark blocks are loaded and drafting: "off" or "dspark".
+        draft_tokens: Tokens drafted for one request and step when they are [tokens].
+        draft_pool: KV of the draft blocks is counted block by block ("layers"), or the whole KV
+            pool is enlarged by one layer's share ("pool_share").
         page_tokens: Tokens of one KV page.
+        page_counts: A page spans ``page_tokens`` tokens for every owner ("tokens"), or holds as
+            many entries, so that an owner of ratio r spans r times as many tokens ("entries").
         window_slots: Window rows kept for one running request [rows] (ring capacity).
-        window_pool: Window KV is a ring for each request ("per_request"), or a pool sized as a
-            ratio of the token pool ("ratio").
+        window_page_rows: Window rows of one page [rows].
+        window_pool: Window KV is a ring for each request ("per_request"), a pool sized as a
+            ratio of the token pool ("ratio"), or a pool sized by the most that the running
+            requests, the chunks in flight and the kept prefix tails can hold ("request_cap").
         window_ratio: That ratio.
-        memory_fraction: Share of free memory at start that the engine takes (weights included).
+        window_evict_tokens: Tokens that a request may decode before rows that left its window
+            are freed [tokens] ("request_cap").
+        prefix_tails: Cached window tails kept for each running request ("request_cap").
+        pair_ring_rows: FP32 rows kept for one request and owner for groups that are not complete
+            (value and score side by side) [rows].
+        memory_fraction: Share of the GPU's memory that the engine takes for what
+            ``fraction_covers`` names.
+        fraction_covers: "all" (weights, buffers, reserves and KV share that memory) or "static"
+            (weights and KV; buffers and graphs live in the rest).
         chunk_tokens: Largest number of prefill tokens in one step [tokens].
         max_requests: Largest number of running requests.
         index_workspace: The scores of a step are kept whole ("full") or in row blocks ("tiled").
+        index_score_bytes: Buffer that one score takes [B].
+        index_tile_mib: Largest block of scores when they are tiled [MiB].
+        gather_workspace: Flat buffers reserved for gathered keys and rows of whole contexts:
+            "none" or "vllm" (see `aisim_v41.memory.workspace`).
+        graph_pool_mib: Memory of captured graphs [MiB]; an allowance.
+        runtime_reserve_mib: Context, libraries and allocator slack [MiB]; an allowance.
+        collective_mib: Buffers of the collectives when there are several GPUs [MiB]; an allowance.
     """
 
     name: str
@@ -131,14 +157,31 @@ class RuntimePolicy:
     decode_execution: Literal["eager", "full_graph"] = "full_graph"
     engram_residency: Literal["hbm", "host_sharded", "host_shared", "disk"] = "hbm"
     engram_distinct_share: float = 1.0
+    engram_host_pages: Literal["exact", "power_of_two"] = "exact"
+    vision_weights: bool = True
+    speculation: Literal["off", "dspark"] = "off"
+    draft_tokens: int = 5
+    draft_pool: Literal["layers", "pool_share"] = "layers"
     page_tokens: int = 256
+    page_counts: Literal["tokens", "entries"] = "tokens"
     window_slots: int = 128
-    window_pool: Literal["per_request", "ratio"] = "per_request"
+    window_page_rows: int = 128
+    window_pool: Literal["per_request", "ratio", "request_cap"] = "per_request"
     window_ratio: float = 0.1
+    window_evict_tokens: int = 128
+    prefix_tails: int = 4
+    pair_ring_rows: int = 2
     memory_fraction: float = 0.9
+    fraction_covers: Literal["all", "static"] = "all"
     chunk_tokens: int = 8192
     max_requests: int = 256
     index_workspace: Literal["full", "tiled"] = "full"
+    index_score_bytes: int = 2
+    index_tile_mib: int = 2048
+    gather_workspace: Literal["none", "vllm"] = "none"
+    graph_pool_mib: int = 2600
+    runtime_reserve_mib: int = 1024
+    collective_mib: int = 512
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -177,6 +220,9 @@ class RuntimePolicy:
 _POSITIVE = {
     "replay_tail_rows", "replay_exact_multiple", "encoder_replay_rows", "hit_page_tokens",
     "attention_head_multiple", "page_tokens", "window_slots", "chunk_tokens", "max_requests",
+    "draft_tokens", "window_page_rows", "window_evict_tokens", "prefix_tails", "pair_ring_rows",
+    "index_score_bytes", "index_tile_mib", "graph_pool_mib", "runtime_reserve_mib",
+    "collective_mib",
 }  # fmt: skip
 _MAX_INT = 1 << 30
 _SHARES = {"engram_distinct_share", "memory_fraction", "window_ratio"}
