@@ -3,8 +3,8 @@
 Every task is the longest of its resources, a sequence the sum of its members, a parallel block the
 longest member but never less than the total of any one resource. Since resource times are linear
 in the counts, everything linear is done in one product with the count vector. A sum of maxima is
-rewritten as a maximum of sums where that keeps the tree shallow,
-a + max(b, c) = max(a + b, a + c), so that few levels are left to evaluate, for one step or for columns of steps alike.
+rewritten as a maximum of sums where that keeps the tree shallow, a + max(b, c) = max(a + b, a + c),
+so that few levels are left to evaluate, for one step or for columns of steps alike.
 """
 
 from __future__ import annotations

@@ -134,7 +134,11 @@ def place(operator: Operator, where: LayerClass | None) -> Task:
     """Resolve an operator's counts in a layer class (None: outside the layers)."""
 
     def resolve(form: Form) -> Columns:
-        return _merge({column_of(c, where): v} for c, v in as_form(form).terms.items())
+        resolved: dict[Column, Number] = {}
+        for count, value in as_form(form).terms.items():
+            column = column_of(count, where)
+            resolved[column] = resolved.get(column, 0) + value
+        return resolved
 
     traffic = {
         Traffic.WEIGHTS: resolve(operator.weights),

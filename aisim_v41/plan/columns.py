@@ -64,13 +64,18 @@ TAIL_ROWS: Final = frozenset({Count.QUERY_ROWS, Count.EXPERTS_TOUCHED, Count.ACT
 """Counts that BOUNDARY shares with LATE: both query with the tail."""
 
 
-def layer_class(layer: Layer, model: Model, policy: RuntimePolicy) -> LayerClass:
-    """The class of a layer: its kind, ratio, and what the policy makes of it."""
+def layer_classes(model: Model, policy: RuntimePolicy) -> tuple[LayerClass, ...]:
+    """The class of every layer: its kind, ratio, and what the policy makes of it."""
+    boundary = model.boundary
+    return tuple(_layer_class(layer, boundary, policy) for layer in model.layers)
+
+
+def _layer_class(layer: Layer, boundary: int | None, policy: RuntimePolicy) -> LayerClass:
     region = Region.FULL
-    if policy.decoder_replay and model.boundary is not None:
-        if layer.index > model.boundary:
+    if policy.decoder_replay and boundary is not None:
+        if layer.index > boundary:
             region = Region.LATE
-        elif layer.index == model.boundary and policy.boundary_layer == "kv_only":
+        elif layer.index == boundary and policy.boundary_layer == "kv_only":
             region = Region.BOUNDARY
     user = layer.candidate_role is CandidateRole.USER
     return LayerClass(

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aisim_v41.model.description import Model
+from aisim_v41.plan import spans
 from aisim_v41.plan.columns import (
     BOUNDS,
     COUNTED,
@@ -24,25 +25,25 @@ from aisim_v41.plan.columns import (
     LayerClass,
     all_columns,
     column_of,
-    layer_class,
+    layer_classes,
 )
 from aisim_v41.plan.counts import Count
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.reach import UNLIMITED, Floats, Reach, subtract_newest_block, twice_phi
-from aisim_v41.plan.spans import PREFILL, Place, Region, RequestColumns, SpanRules
+from aisim_v41.plan.spans import PREFILL, Region, RequestColumns, SpanRules
 
-Position = tuple[tuple[Place, int], ...]
+Position = tuple[tuple[int, int], ...]
 """A position as a sum of table rows with factors, for example END - FLOOR."""
 
 ROW_SPAN = {
-    Region.FULL: (Place.START, Place.END),
-    Region.BOUNDARY: (Place.LATE_START, Place.END),
-    Region.LATE: (Place.LATE_START, Place.END),
+    Region.FULL: (spans.START, spans.END),
+    Region.BOUNDARY: (spans.LATE_START, spans.END),
+    Region.LATE: (spans.LATE_START, spans.END),
 }
 WINDOW_FLOOR = {
-    Region.FULL: Place.FLOOR,
-    Region.BOUNDARY: Place.FLOOR,
-    Region.LATE: Place.LATE_FLOOR,
+    Region.FULL: spans.FLOOR,
+    Region.BOUNDARY: spans.FLOOR,
+    Region.LATE: spans.LATE_FLOOR,
 }
 DISTINCT = BOUNDS | {Count.WINDOW_ROWS, Count.SELECTED_ROWS, Count.INDEX_KEYS}
 """Counts of distinct rows, which are 0 where a request has no row in the region."""
@@ -56,7 +57,7 @@ class StepCounts:
     """Counts of one step or of many.
 
     Attributes:
-        positions: [place, requests], see `aisim_v41.plan.spans.Place`.
+        positions: [place, requests], see `aisim_v41.plan.spans`.
         per_request: [additive columns, requests], one request each whatever its ``count``; whole
             numbers, exact.
         totals: [all columns] for one step, [all columns, steps] otherwise.
@@ -92,7 +93,7 @@ class LedgerProgram:
     def __init__(self, model: Model, policy: RuntimePolicy) -> None:
         self.model, self.policy = model, policy
         self.rules = SpanRules.of(model, policy)
-        self.classes = tuple(layer_class(layer, model, policy) for layer in model.layers)
+        self.classes = layer_classes(model, policy)
         self.columns = all_columns(self.classes)
         self._index = {column: place for place, column in enumerate(self.columns)}
         additive = [column for column in self.columns if column.quantity in COUNTED]
@@ -141,7 +142,7 @@ class LedgerProgram:
         table = self.rules.positions(requests, one_step=one_step)
         width = table.shape[1]
         basis = np.empty((self._basis_rows, width))
-        basis[: len(Place)] = table
+        basis[: spans.PLACES] = table
         visible = self._to_points @ table
         grouped = visible[self._grouped]
         np.floor(grouped, out=grouped)
@@ -213,12 +214,12 @@ class LedgerProgram:
         basis = _Basis()
         declared = [self._declare(column, basis) for column in additive]
         self._visible = {
-            ratio: basis.evaluation(((Place.END, 1),), Reach(ratio, UNLIMITED))
+            ratio: basis.evaluation(((spans.END, 1),), Reach(ratio, UNLIMITED))
             for ratio in sorted({column.ratio for column in additive if column.ratio})
         }
         self._scored = [
             (self._index[c], self._row_of(c.region),
-             basis.evaluation(((Place.END, 1),), self._scoring_rule(c)))
+             basis.evaluation(((spans.END, 1),), self._scoring_rule(c)))
             for c in additive if c.quantity is Count.SCORED_POSITIONS
         ]  # fmt: skip
         # Ratio 1 first: those positions are the visible entries as they are. Pools side by side.
@@ -231,21 +232,21 @@ class LedgerProgram:
         count = len(forms)
         first_grouped = sum(rule.ratio == 1 for _, rule, _ in forms)
         self._grouped = slice(first_grouped, count)
-        self._to_points = np.zeros((count, len(Place)))
+        self._to_points = np.zeros((count, spans.PLACES))
         for place, (position, rule, offset) in enumerate(forms):
             for row, factor in position:
                 self._to_points[place, row] += factor / rule.ratio
             if rule.ratio > 1:
                 # Floor of (n - offset) / ratio, half a unit inside so that rounding cannot matter.
-                self._to_points[place, Place.ONE] += (0.5 - offset) / rule.ratio
+                self._to_points[place, spans.ONE] += (0.5 - offset) / rule.ratio
         self._caps = np.array([[float(rule.cap)] for _, rule, _ in forms]).reshape(count, 1)
         self._pools = [
             (_as_slice(np.array([i for i, f in enumerate(forms) if f[1] == rule], np.intp)), rule)
             for rule in sorted({rule for _, rule, _ in forms if rule.block > 1})
         ]
-        self._totals = slice(len(Place), len(Place) + count)
-        self._lasts = slice(len(Place) + count, len(Place) + 2 * count)
-        self._basis_rows = len(Place) + 2 * count
+        self._totals = slice(spans.PLACES, spans.PLACES + count)
+        self._lasts = slice(spans.PLACES + count, spans.PLACES + 2 * count)
+        self._basis_rows = spans.PLACES + 2 * count
         self._visible = {ratio: place_of[e] for ratio, e in self._visible.items()}
         self._scored = [(column, rows, place_of[e]) for column, rows, e in self._scored]
         self._to_counts = np.zeros((len(additive), self._basis_rows))
@@ -280,23 +281,23 @@ class LedgerProgram:
         older = (((first, 1), (floor, -1)), Reach(1, window - 1))
         match column.quantity:
             case Count.LOGIT_ROWS:
-                add(linear, Place.LOGIT_ROWS)
+                add(linear, spans.LOGIT_ROWS)
             case Count.QUERY_ROWS | Count.INDEX_ROWS:
                 add(linear, end)
-                add(linear, Place.HEAD_START if two_floors else first, -1.0)
+                add(linear, spans.HEAD_START if two_floors else first, -1.0)
             case Count.WINDOW_PAIRS:
                 rule = Reach(1, window)
                 add_sum(((end, 1), (floor, -1)), ((first, 1), (floor, -1)), rule)
                 if two_floors:
-                    add_sum(((first, 1), (Place.HEAD_START, -1)), (), rule)
+                    add_sum(((first, 1), (spans.HEAD_START, -1)), (), rule)
             case Count.SELECTED_ENTRIES | Count.SCORED_POSITIONS:
                 selecting = column.quantity is Count.SELECTED_ENTRIES
                 rule = self._selection_rule(column) if selecting else self._scoring_rule(column)
-                low = Place.HEAD_START if two_floors else first
+                low = spans.HEAD_START if two_floors else first
                 add_sum(((end, 1),), ((low, 1),), rule)
             case Count.WINDOW_ROWS:
                 add(linear, end)
-                add(linear, Place.HEAD_START if two_floors else first, -1.0)
+                add(linear, spans.HEAD_START if two_floors else first, -1.0)
                 add(lasts, basis.evaluation(*older))
             case Count.WINDOW_ROWS_CACHED:
                 add(lasts, basis.evaluation(*older))
@@ -310,32 +311,32 @@ class LedgerProgram:
                 # each row between the prefix and it can have replaced one.
                 rule = self._selection_rule(column)
                 older_entries = rule._replace(cap=rule.cap - 1)
-                add(lasts, basis.evaluation(((Place.PREFIX, 1),), older_entries))
+                add(lasts, basis.evaluation(((spans.PREFIX, 1),), older_entries))
                 self._subtract_cut(linear, first)
             case Count.INDEX_KEYS_CACHED:
                 # The last query scores all it reaches, of which the step's own entries are new.
                 every = Reach(column.ratio, UNLIMITED)
                 add(lasts, basis.evaluation(((end, 1),), self._scoring_rule(column)))
                 add(lasts, basis.evaluation(((end, 1),), every), -1.0)
-                add(lasts, basis.evaluation(((Place.PREFIX, 1),), every))
+                add(lasts, basis.evaluation(((spans.PREFIX, 1),), every))
             case Count.COMPRESSED_ROWS:
                 replayed = self.policy.replayed_rows_compress
                 add(linear, end)
-                add(linear, Place.START if replayed else Place.PREFIX, -1.0)
+                add(linear, spans.START if replayed else spans.PREFIX, -1.0)
             case Count.ENTRIES_WRITTEN:
                 every = Reach(column.ratio, UNLIMITED)
                 add(lasts, basis.evaluation(((end, 1),), every))
-                add(lasts, basis.evaluation(((Place.PREFIX, 1),), every), -1.0)
+                add(lasts, basis.evaluation(((spans.PREFIX, 1),), every), -1.0)
             case _:
                 raise AssertionError(column)
         return linear, totals, lasts
 
     @staticmethod
-    def _subtract_cut(linear: dict[int, float], first: Place) -> None:
+    def _subtract_cut(linear: dict[int, float], first: int) -> None:
         """Rows of this step that lie before the first query of a region."""
-        if first is not Place.START:
+        if first is not spans.START:
             linear[first] -= 1.0
-            linear[Place.START] += 1.0
+            linear[spans.START] += 1.0
 
     def _selection_rule(self, column: Column) -> Reach:
         assert self.model.indexer is not None

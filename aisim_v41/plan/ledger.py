@@ -7,13 +7,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from aisim_v41.model.description import Model
+from aisim_v41.plan import spans
 from aisim_v41.plan.columns import has_count
 from aisim_v41.plan.compatibility import pack
 from aisim_v41.plan.counting import LedgerProgram, StepCounts
 from aisim_v41.plan.counts import Count
 from aisim_v41.plan.plan import ForwardPass, Plan, forward_passes
 from aisim_v41.plan.policy import RuntimePolicy
-from aisim_v41.plan.spans import Place, Region
+from aisim_v41.plan.spans import Region
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,10 +88,10 @@ class Ledger:
         for number, (forward, counts) in enumerate(self.passes):
             for layer, cls in zip(self.plan.model.layers, self.program.classes, strict=True):
                 tail = cls.region is not Region.FULL
-                first = counts.positions[Place.HEAD_START if tail else Place.START]
+                first = counts.positions[spans.HEAD_START if tail else spans.START]
                 late = cls.region is Region.LATE
-                floor = counts.positions[Place.LATE_FLOOR if late else Place.FLOOR]
-                end = counts.positions[Place.END]
+                floor = counts.positions[spans.LATE_FLOOR if late else spans.FLOOR]
+                end = counts.positions[spans.END]
                 for position, request in enumerate(forward.requests):
                     rows.append(
                         {

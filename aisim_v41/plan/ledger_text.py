@@ -5,10 +5,11 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from aisim_v41.plan import spans
 from aisim_v41.plan.columns import LayerClass
 from aisim_v41.plan.counting import StepCounts
 from aisim_v41.plan.counts import Count
-from aisim_v41.plan.spans import Place, Region
+from aisim_v41.plan.spans import Region
 
 if TYPE_CHECKING:
     from aisim_v41.plan.ledger import Ledger
@@ -31,7 +32,7 @@ def describe(ledger: Ledger) -> str:
 
 
 def _describe_request(ledger: Ledger, counts: StepCounts, place: int) -> list[str]:
-    position = {row: int(counts.positions[row, place]) for row in Place}
+    position = [int(value) for value in counts.positions[:, place]]
     program = ledger.program
     lines = []
     for cls, run in groupby(enumerate(program.classes), key=lambda item: item[1]):
@@ -47,15 +48,15 @@ def _name(layers: list[int], cls: LayerClass) -> str:
     return f"{span} ({cls.kind}{ratio})"
 
 
-def _rows(cls: LayerClass, position: dict[Place, int]) -> str:
-    end = position[Place.END]
-    full = f"[{position[Place.START]:,}, {end:,})"
-    late = f"[{position[Place.HEAD_START]:,}, {end:,})"
+def _rows(cls: LayerClass, position: list[int]) -> str:
+    end = position[spans.END]
+    full = f"[{position[spans.START]:,}, {end:,})"
+    late = f"[{position[spans.HEAD_START]:,}, {end:,})"
     if cls.region is Region.FULL:
-        return f"rows {full}, window from {position[Place.FLOOR]:,}"
+        return f"rows {full}, window from {position[spans.FLOOR]:,}"
     if cls.region is Region.BOUNDARY:
-        return f"writes KV of {full}, queries {late}, window from {position[Place.FLOOR]:,}"
-    return f"rows {late}, window from {position[Place.LATE_FLOOR]:,}"
+        return f"writes KV of {full}, queries {late}, window from {position[spans.FLOOR]:,}"
+    return f"rows {late}, window from {position[spans.LATE_FLOOR]:,}"
 
 
 def _reads(ledger: Ledger, counts: StepCounts, place: int, cls: LayerClass) -> str:

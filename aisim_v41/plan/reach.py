@@ -65,11 +65,18 @@ def twice_phi(visible: Floats, caps: Floats, *, total: Floats, last: Floats) -> 
 def subtract_newest_block(visible: Floats, rule: Reach, *, total: Floats, last: Floats) -> None:
     """What a pool of whole blocks reaches less than its cap: the newest block is partly filled.
 
-    With x = q - cap positions beyond the cap, g loses (-x) mod block, and Φ loses the sum of those,
-    (x (block - 1) + (x mod block) ((-x) mod block)) / 2.
+    With x = q - cap positions beyond the cap, g loses y = (-x) mod block = (-q) mod block (a cap is
+    whole blocks), and Φ loses the sum of those, (x (block - 1) + (block - y) y) / 2.
+
+    Args:
+        visible: q [rows, width].
+        rule: one whose cap is a multiple of its block.
+        total: 2 Φ(q) with block 1, corrected in place.
+        last: g(q) with block 1, corrected in place.
     """
-    beyond = np.maximum(visible - rule.cap, 0.0)
-    part = np.mod(beyond, rule.block)
-    missing = np.where(part > 0.0, rule.block - part, 0.0)
-    total -= beyond * (rule.block - 1.0) + part * missing
+    missing = np.mod(-visible, rule.block)
+    missing *= visible > rule.cap
+    lost = (rule.block - missing) * missing
+    lost += (rule.block - 1.0) * (visible - last)
+    total -= lost
     last -= missing

@@ -11,7 +11,8 @@ layers' rows before the tail, where a request wants its prompt log-probabilities
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from enum import IntEnum, StrEnum
+from enum import StrEnum
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -62,23 +63,22 @@ class RequestColumns:
         )
 
 
-class Place(IntEnum):
-    """Rows of the position table: [place, width]. Rows of a region are [first row, END)."""
-
-    END = 0
-    PREFIX = 1
-    """Positions whose global entries exist before the step."""
-    START = 2
-    """First row of FULL layers; before PREFIX where encoder replay recomputes rows."""
-    FLOOR = 3
-    """Oldest position visible to windows of FULL (and BOUNDARY) layers."""
-    LATE_START = 4
-    LATE_FLOOR = 5
-    HEAD_START = 6
-    """HEAD rows are [HEAD_START, LATE_START); empty where equal."""
-    LOGIT_ROWS = 7
-    ONE = 8
-    """The constant 1, so that offsets are linear forms too."""
+# Rows of the position table [place, width]. Rows of a region are [its first row, END).
+END: Final = 0
+PREFIX: Final = 1
+"""Positions whose global entries exist before the step."""
+START: Final = 2
+"""First row of FULL layers; before PREFIX where encoder replay recomputes rows."""
+FLOOR: Final = 3
+"""Oldest position visible to windows of FULL (and BOUNDARY) layers."""
+LATE_START: Final = 4
+LATE_FLOOR: Final = 5
+HEAD_START: Final = 6
+"""HEAD rows are [HEAD_START, LATE_START); empty where equal."""
+LOGIT_ROWS: Final = 7
+ONE: Final = 8
+"""The constant 1, so that offsets are linear forms too."""
+PLACES: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,28 +108,27 @@ class SpanRules:
         return -(-rows // multiple) * multiple
 
     def positions(self, requests: RequestColumns, *, one_step: bool) -> Floats:
-        """Positions of every request: [place, width], see `Place`.
+        """Positions of every request: [place, width], see `END` and the rest.
 
         Args:
             requests: the columns.
             one_step: they form one step; otherwise each column is a step of its own.
         """
-        table = np.empty((len(Place), len(requests.new)))
-        end = np.add(requests.prefix, requests.new, out=table[Place.END])
-        prefix, start, floor = requests.prefix, requests.prefix, requests.window_start
+        table = np.empty((PLACES, len(requests.new)))
+        end = np.add(requests.prefix, requests.new, out=table[END])
         if self.adopts_hits and requests.special:
-            prefix, start, floor = self._adopt_hits(requests)
-        table[Place.PREFIX] = prefix
-        table[Place.START] = start
-        table[Place.FLOOR] = floor
+            table[PREFIX], table[START], table[FLOOR] = self._adopt_hits(requests)
+        else:
+            table[PREFIX : START + 1] = requests.prefix
+            table[FLOOR] = requests.window_start
         prefill = requests.kind == PREFILL
         if self.policy.decoder_replay:
             self._cut(requests, prefill, table, one_step=one_step)
         else:
-            table[Place.LATE_START] = table[Place.HEAD_START] = start
-            table[Place.LATE_FLOOR] = floor
-        self._count_logits(requests, prefill, end, table[Place.LOGIT_ROWS])
-        table[Place.ONE] = 1.0
+            table[LATE_START] = table[HEAD_START] = table[START]
+            table[LATE_FLOOR] = table[FLOOR]
+        self._count_logits(requests, prefill, end, table[LOGIT_ROWS])
+        table[ONE] = 1.0
         return table
 
     @property
@@ -165,7 +164,7 @@ class SpanRules:
     ) -> None:
         """First row and window floor of LATE layers, and first row of HEAD."""
         policy, tail = self.policy, self.tail_rows
-        end, start, floor = table[Place.END], table[Place.START], table[Place.FLOOR]
+        end, start, floor = table[END], table[START], table[FLOOR]
         if policy.replay_anchor == "step_end":
             kept_from = np.maximum(start, end - tail)
         else:
@@ -189,11 +188,11 @@ class SpanRules:
         if policy.prompt_logprobs == "all_rows" and requests.special:
             cut = cut & (requests.prompt_logprobs == 0)
         late_start = np.where(cut, kept_from, start)
-        table[Place.LATE_START] = late_start
-        table[Place.LATE_FLOOR] = np.where(cut, kept_floor, floor)
+        table[LATE_START] = late_start
+        table[LATE_FLOOR] = np.where(cut, kept_floor, floor)
         if policy.prompt_logprobs == "two_floors":
             late_start = np.where(requests.prompt_logprobs != 0, start, late_start)
-        table[Place.HEAD_START] = late_start
+        table[HEAD_START] = late_start
 
     @staticmethod
     def _count_logits(
