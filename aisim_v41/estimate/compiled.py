@@ -37,6 +37,7 @@ from aisim_v41.plan.ledger import ledger_program
 from aisim_v41.plan.plan import forward_passes
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.request import Request
+from aisim_v41.units import MILLISECOND
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,7 +128,7 @@ class CompiledSol:
             part = columns.rows(first, first + chunk_steps)
             counts = self.program.count(part, one_step=False).totals
             seconds[first : first + chunk_steps] = self.time.seconds(counts)
-        return frame.assign(latency_ms=seconds * 1e3)
+        return frame.assign(latency_ms=seconds / MILLISECOND)
 
     def sweep_frames(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         """`sweep` of a stream of frames, one at a time, for sweeps larger than memory."""

@@ -97,7 +97,10 @@ def _launch_bound(compiled: CompiledSol, counted: Ledger, graph_s: float) -> flo
         for forward, counts in counted.passes
     )
     policy, hardware = compiled.policy, compiled.hardware
-    prefills = any(request.kind == "prefill" for request in counted.plan.requests)
+    prefills = any(
+        request.kind == "prefill" and request.count and (request.new_tokens or request.prefix_tokens)
+        for request in counted.plan.requests
+    )
     execution = policy.prefill_execution if prefills else policy.decode_execution
     if execution == "eager":
         return max(graph_s, launches * hardware.eager_launch_s)
@@ -155,7 +158,8 @@ def _rows(compiled: CompiledSol, forwards: list[tuple[int, Floats]]) -> tuple[Ro
 def _critical_path(compiled: CompiledSol, forwards: list[tuple[int, Floats]]) -> dict[str, float]:
     """Operators on the longest way through the graph [s], longest first.
 
-    A block that is limited by a shared resource, not by a member, appears as "shared <resource>".
+    What a block takes beyond its longest member, because the members share a resource, appears as
+    "shared <resource>".
     """
     path: dict[str, float] = defaultdict(float)
     for times, counts in forwards:
@@ -182,10 +186,10 @@ def _path_of(
         limit = int(np.argmax(shared))
         ways = [_path_of(compiled, member, counts, known) for member in node.members]
         longest = max(ways, key=lambda way: sum(way.values()))
-        if sum(longest.values()) >= float(shared[limit]):
-            path.update(longest)
-        else:
-            path[f"shared {RESOURCES[limit]}"] = float(shared[limit])
+        path.update(longest)
+        beyond = float(shared[limit]) - sum(longest.values())
+        if beyond > 0:
+            path[f"shared {RESOURCES[limit]}"] += beyond
     known[key] = dict(path)
     return known[key]
 

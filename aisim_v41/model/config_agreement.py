@@ -150,10 +150,12 @@ def _candidates(text: TextConfig) -> Iterator[str]:
             f"kv_source_layer_ids = {_short(text.kv_source_layer_ids)}: the pool is made of the "
             f"scores of that layer's own keys"
         )
-    if text.index_topk is not None and blocks * block < text.index_topk:
+    # The newest block may hold a single position; the pool must still fill the selection.
+    fewest = (blocks - 1) * block + 1
+    if text.index_topk is not None and fewest < text.index_topk:
         yield (
             f"text_config.candidate_topk_blocks x candidate_block_size = {blocks} x {block} "
-            f"holds fewer positions than index_topk = {text.index_topk}"
+            f"can hold as few as {fewest} positions, less than index_topk = {text.index_topk}"
         )
 
 

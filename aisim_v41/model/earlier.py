@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from aisim_v41.errors import UnsupportedPlanError
+from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
 from aisim_v41.model.description import Experts, HyperConnections, Model
 from aisim_v41.model.earlier_attention import EarlierAttention, Matrix
 
@@ -104,12 +104,17 @@ class EarlierModel:
             yield "hyper-connections", 1, 1, 1
 
 
-def require_step_model(model: Model | EarlierModel) -> Model:
+def require_step_model(model: object) -> Model:
     """The model, if steps of it can be counted and priced.
 
     Raises:
+        InvalidInputError: it is not a model at all.
         UnsupportedPlanError: it is an earlier generation.
     """
+    if not isinstance(model, (Model, EarlierModel)):
+        raise InvalidInputError(
+            f"model = {model!r}: must come from load_model, not be a {type(model).__name__}"
+        )
     if isinstance(model, EarlierModel):
         raise UnsupportedPlanError(
             f"{model.name} is packaged for comparison only (KV bytes per token, parameters); this "

@@ -76,7 +76,7 @@ class ShardingRules:
             ("engram_table", TableRanks),
         ):
             value = getattr(self, name)
-            if value not in list(choices):
+            if not isinstance(value, str) or value not in list(choices):
                 raise InvalidInputError(
                     f"ShardingRules.{name} = {value!r}: must be one of "
                     f"{', '.join(choice.value for choice in choices)}"

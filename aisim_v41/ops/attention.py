@@ -12,7 +12,7 @@ from aisim_v41.arithmetic import Arithmetic
 from aisim_v41.model.layers import LayerKind
 from aisim_v41.model.tensor import Tensor
 from aisim_v41.ops.operator import Family, Form, Operator
-from aisim_v41.ops.projections import projection
+from aisim_v41.ops.projections import activation_bytes, projection
 from aisim_v41.ops.rank import BF16_BYTES, FP8_BYTES, Rank
 from aisim_v41.plan.counts import Count, LinearForm
 from aisim_v41.units import FLOP_PER_MAC
@@ -48,13 +48,13 @@ def query_up(weights: Mapping[str, Tensor]) -> Operator:
 
 
 def query_rotate(rank: Rank) -> Operator:
-    """Rotary embedding of the last dimensions of every head."""
-    width = rank.heads * rank.model.attention.head_dim
+    """Rotary embedding of the last dimensions of every head, into the padded form of the kernel."""
+    head = rank.model.attention.head_dim * BF16_BYTES
     return Operator(
         name="q_rope",
         family=Family.ELEMENTWISE,
-        inputs={"q_flat": width * BF16_BYTES * Count.QUERY_ROWS},
-        outputs={"q": width * BF16_BYTES * Count.QUERY_ROWS},
+        inputs={"q_flat": rank.own_heads * head * Count.QUERY_ROWS},
+        outputs={"q": rank.heads * head * Count.QUERY_ROWS},
         source="model-facts §4.2",
     )
 
@@ -124,14 +124,14 @@ def sparse_attention(rank: Rank, weights: Mapping[str, Tensor], kind: LayerKind)
     )
 
 
-def inverse_rotate(rank: Rank) -> Operator:
+def inverse_rotate(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
     """Inverse rotation of the output's last dimensions, and conversion for ``wo_a``."""
-    width = rank.heads * rank.model.attention.head_dim * Count.QUERY_ROWS
+    width = rank.own_heads * rank.model.attention.head_dim * Count.QUERY_ROWS
     return Operator(
         name="inverse_rope",
         family=Family.ELEMENTWISE,
         inputs={"heads_out": width * BF16_BYTES},
-        outputs={"heads_rotated": width * BF16_BYTES},
+        outputs={"heads_rotated": width * activation_bytes(weights["attn.wo_a"])},
         source="model-facts §4.2",
     )
 
@@ -139,12 +139,13 @@ def inverse_rotate(rank: Rank) -> Operator:
 def output_down(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
     """``wo_a``: block diagonal, each group of heads [heads_group x head_dim -> o_rank].
 
-    BF16 where the runtime widened it at load (policy field ``wo_a``), else FP8.
+    BF16 where the runtime widened it at load (policy field ``wo_a``), else FP8. The latent leaves
+    in the precision in which ``wo_b`` reads it.
     """
-    heads = rank.model.attention.heads // rank.tp
     return projection(
         "o_down", weights["attn.wo_a"], reads="heads_rotated", writes="o_latent",
-        inputs_per_row=heads * rank.model.attention.head_dim,
+        inputs_per_row=rank.own_heads * rank.model.attention.head_dim,
+        output_bytes=activation_bytes(weights["attn.wo_b"]),
         source="model-facts §4.2, wo_a; §12.4 for its precision",
     )  # fmt: skip
 

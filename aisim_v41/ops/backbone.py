@@ -23,7 +23,7 @@ from aisim_v41.ops.fusion import Fusion
 from aisim_v41.ops.graph import Node, par, seq
 from aisim_v41.ops.operator import Operator, Task, place
 from aisim_v41.ops.rank import Rank
-from aisim_v41.plan.columns import Column, LayerClass, column_of
+from aisim_v41.plan.columns import LayerClass
 from aisim_v41.plan.counting import LedgerProgram
 from aisim_v41.plan.counts import Count
 
@@ -65,7 +65,8 @@ class _Parts:
     experts: Node
     experts_out: Task | None
     expand: Mapping[str, Task]
-    rows: Column
+    needed: Mapping[str, frozenset[str]]
+    """Tensors of each site's reading that more than the next kernel reads."""
 
 
 @dataclass(slots=True)
@@ -134,10 +135,11 @@ class _Builder:
         run beside the sub-layer, since only its expansion needs them.
         """
         statistics, read = parts.statistics[site], parts.read[site]
+        needed = parts.needed[site]
         same_rows = statistics.rows == read[0].rows
         if same_rows and self.fusion.together("mhc_statistics", "mhc_collapse"):
-            return (*self._chain((*pending, statistics, *read)), body)
-        kernels = self._chain((*pending, *read))
+            return (*self.fusion.chain(*pending, statistics, *read, needed=needed), body)
+        kernels = self.fusion.chain(*pending, *read, needed=needed)
         # The coefficients need the expanded streams, whichever kernel writes them.
         expanded = [
             place for place, kernel in enumerate(kernels) if "mhc_expand" in kernel.replaces
@@ -188,7 +190,11 @@ class _Builder:
             ),
             experts_out=put(all_reduce_rows(rank, "experts")),
             expand={s: must(hyper.expand(rank)) for s in hyper.SITES},
-            rows=column_of(Count.QUERY_ROWS, cls),
+            # The router, the compressor and the index weights read the rows before conversion.
+            needed={
+                "attn": frozenset({"normed"} if layer.runs_indexer else ()),
+                "ffn": frozenset({"normed"}),
+            },
         )
 
     def _attention(self, layer: Layer, weights: Mapping[str, Tensor], put: _Put) -> Node:
@@ -220,7 +226,10 @@ class _Builder:
         return seq(
             par(queries, kv, head_weights, new_entries),
             put(attention.sparse_attention(rank, weights, layer.kind)),
-            chain(put(attention.inverse_rotate(rank)), put(attention.output_down(rank, weights))),
+            chain(
+                put(attention.inverse_rotate(rank, weights)),
+                put(attention.output_down(rank, weights)),
+            ),
             put(attention.output_up(weights)),
         )
 

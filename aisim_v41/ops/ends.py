@@ -40,6 +40,7 @@ def all_reduce_embedding(rank: Rank) -> Operator | None:
         collective=Collective.ALL_REDUCE,
         payload=rank.model.hidden * BF16_BYTES * Count.TOKENS,
         group=rank.tp,
+        launches=1 * Count.KV_ACTIVE,
         axes=(Count.TOKENS,),
         source="runtime-semantics §4.3",
     )
@@ -53,6 +54,7 @@ def stream_copy(rank: Rank) -> Operator:
         family=Family.ELEMENTWISE,
         inputs={"embedded": row},
         outputs={"streams": rank.model.hyper.streams * row},
+        launches=1 * Count.KV_ACTIVE,
         axes=(Count.TOKENS,),
         source="model-facts §4.1",
     )

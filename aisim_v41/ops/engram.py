@@ -1,8 +1,8 @@
 """Engram: n-gram memory rows added to the streams before a layer.
 
 Rows are found by hashing token ids, so look-up, all-reduce and projection depend on no hidden state
-and can run beside earlier layers; only the gate waits for the streams. Source: model-facts §4.6;
-placement runtime-semantics §8.
+and can run beside earlier layers; only the gate waits for the streams. All run on the rows whose
+streams the layer reads. Source: model-facts §4.6; placement runtime-semantics §8.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ def engram_lookup(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
     read: Form = ZERO
     if rank.policy.engram_residency == "hbm":
         distinct = rank.policy.engram_distinct_share
-        read = engram.rows_per_token * row * distinct / rank.tp * Count.TOKENS
+        read = engram.rows_per_token * row * distinct / rank.tp * Count.KV_ROWS
     return Operator(
         name="engram_lookup",
         family=Family.ENGRAM,
         table_reads=read,
-        outputs={"engram_rows": engram.width * BF16_BYTES * Count.TOKENS},
-        axes=(Count.TOKENS,),
+        outputs={"engram_rows": engram.width * BF16_BYTES * Count.KV_ROWS},
+        launches=1 * Count.KV_ACTIVE,
+        axes=(Count.KV_ROWS,),
         source="model-facts §4.6: 6,336 B a token and module",
     )
 
@@ -51,9 +52,10 @@ def all_reduce_engram(rank: Rank) -> Operator | None:
         name="all_reduce_engram",
         family=Family.COLLECTIVE,
         collective=Collective.ALL_REDUCE,
-        payload=engram.width * BF16_BYTES * Count.TOKENS,
+        payload=engram.width * BF16_BYTES * Count.KV_ROWS,
         group=rank.tp,
-        axes=(Count.TOKENS,),
+        launches=1 * Count.KV_ACTIVE,
+        axes=(Count.KV_ROWS,),
         source="runtime-semantics §4.3: 12,288 B a row and table",
     )
 
@@ -62,25 +64,27 @@ def engram_project(weights: Mapping[str, Tensor]) -> Operator:
     """``engram.wkv``: [24 x 256 -> 5 x hidden], one key a stream and a shared value, replicated."""
     return projection(
         "engram_project", weights["engram.wkv"], reads="engram_rows", writes="engram_keys",
-        family=Family.ENGRAM, rows=Count.TOKENS, source="model-facts §4.6",
+        family=Family.ENGRAM, rows=Count.KV_ROWS, active=Count.KV_ACTIVE,
+        source="model-facts §4.6",
     )  # fmt: skip
 
 
 def engram_gate(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
     """Gate per stream from the normalised dot of stream and key, and the gated addition."""
     n, hidden = rank.model.hyper.streams, rank.model.hidden
-    streams = n * hidden * BF16_BYTES * Count.TOKENS
+    streams = n * hidden * BF16_BYTES * Count.KV_ROWS
     gates = [weights[role].bytes for role in ("engram.q_weight", "engram.k_weight")]
     return Operator(
         name="engram_gate",
         family=Family.ENGRAM,
-        flops={Arithmetic.FP32: FLOP_PER_MAC * 3 * n * hidden * Count.TOKENS},
-        weights=sum(gates) * Count.ACTIVE,
+        flops={Arithmetic.FP32: FLOP_PER_MAC * 3 * n * hidden * Count.KV_ROWS},
+        weights=sum(gates) * Count.KV_ACTIVE,
         inputs={
             "streams": streams,
-            "engram_keys": weights["engram.wkv"].rows * BF16_BYTES * Count.TOKENS,
+            "engram_keys": weights["engram.wkv"].rows * BF16_BYTES * Count.KV_ROWS,
         },
         outputs={"streams_with_memory": streams},
-        axes=(Count.TOKENS,),
+        launches=1 * Count.KV_ACTIVE,
+        axes=(Count.KV_ROWS,),
         source="model-facts §4.6: about 4 x 3 x 5,120 multiply-accumulates",
     )

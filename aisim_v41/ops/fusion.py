@@ -30,6 +30,7 @@ def _group(name: str, members: str, *, kept: str = "") -> Group:
 
 
 _STREAMS = "streams coefficients"
+_NOTHING: frozenset[str] = frozenset()
 
 _QUANTISED_PROJECTIONS = (
     _group("q_down_norm", "q_down q_norm"),
@@ -51,7 +52,7 @@ PROFILES: dict[str, tuple[Group, ...]] = {
         ),
         *_QUANTISED_PROJECTIONS,
         _group("index_query_rope", "index_query index_query_rope"),
-        _group("compress_store", "compress_pool main_store"),
+        _group("compress_store", "compress_pool main_store", kept="entry_latent"),
         _group("index_key_store", "index_key index_key_store"),
         _group("index_score_select", "index_score index_select"),
         _group("router", "router_gate router_select"),
@@ -68,7 +69,7 @@ PROFILES: dict[str, tuple[Group, ...]] = {
         ),
         *_QUANTISED_PROJECTIONS,
         _group("index_query_rope", "index_query index_query_rope"),
-        _group("compress_store", "compress_pool main_store"),
+        _group("compress_store", "compress_pool main_store", kept="entry_latent"),
         _group("index_key_store", "index_key index_key_store"),
         _group("router", "router_gate router_select"),
         _group("final_collapse_norm", "head_collapse final_norm"),
@@ -85,7 +86,7 @@ PROFILES: dict[str, tuple[Group, ...]] = {
         _group("q_up_rope", "q_up q_rope"),
         _group("o_down_quantised", "inverse_rope o_down"),
         _group("index_query_rope", "index_query index_query_rope"),
-        _group("compress_store", "compress_pool main_store"),
+        _group("compress_store", "compress_pool main_store", kept="entry_latent"),
         _group("router", "router_gate router_select"),
     ),
 }
@@ -103,7 +104,7 @@ class Fusion:
             raise InvalidInputError(f"no fusion profile {profile!r}; {nearest(profile, PROFILES)}")
         self.profile = profile
         self._group_of = {name: group for group in PROFILES[profile] for name in group.members}
-        self._made: dict[tuple[int, ...], Task] = {}
+        self._made: dict[tuple[object, ...], Task] = {}
         self._alive: list[Task] = []
 
     def together(self, first: str, second: str) -> bool:
@@ -111,17 +112,22 @@ class Fusion:
         group = self._group_of.get(first)
         return group is not None and second in group.members
 
-    def chain(self, *tasks: Task | None) -> list[Task]:
-        """Consecutive tasks, with runs of one group fused."""
+    def chain(self, *tasks: Task | None, needed: frozenset[str] = _NOTHING) -> list[Task]:
+        """Consecutive tasks, with runs of one group fused.
+
+        Args:
+            *tasks: in order; None is left out.
+            needed: tensors that other operators read too, so that they are written in any case.
+        """
         fused: list[Task] = []
         run: list[Task] = []
         for task in [t for t in tasks if t is not None]:
             if run and not self._joins(run, task):
-                fused.append(self._close(run))
+                fused.append(self._close(run, needed))
                 run = []
             run.append(task)
         if run:
-            fused.append(self._close(run))
+            fused.append(self._close(run, needed))
         return fused
 
     def sequence(self, *tasks: Task | None) -> Node:
@@ -136,12 +142,12 @@ class Fusion:
             and not any(name in task.replaces for member in run for name in member.replaces)
         )
 
-    def _close(self, run: Sequence[Task]) -> Task:
+    def _close(self, run: Sequence[Task], needed: frozenset[str]) -> Task:
         if len(run) == 1:
             return run[0]
-        key = tuple(id(task) for task in run)
+        key = (needed, *(id(task) for task in run))
         if key not in self._made:
             group = self._group_of[run[0].replaces[0]]
-            self._made[key] = fuse(group.name, run, kept=group.kept)
+            self._made[key] = fuse(group.name, run, kept=group.kept | needed)
             self._alive.extend(run)
         return self._made[key]

@@ -99,12 +99,13 @@ def site_quantise(rank: Rank, rows: Count = Count.KV_ROWS) -> Operator:
 def expand(rank: Rank) -> Operator:
     """Sub-layer output back into the streams, and the streams mixed among themselves."""
     n, hidden = rank.model.hyper.streams, rank.model.hidden
+    sublayer = "sublayer" if rank.tp == 1 else "sublayer_summed"
     return Operator(
         name="mhc_expand",
         family=Family.HYPER_CONNECTIONS,
         flops={Arithmetic.FP32: FLOP_PER_MAC * (n + n * n) * hidden * Count.QUERY_ROWS},
         inputs={
-            "sublayer": hidden * BF16_BYTES * Count.QUERY_ROWS,
+            sublayer: hidden * BF16_BYTES * Count.QUERY_ROWS,
             "streams_before": n * hidden * BF16_BYTES * Count.QUERY_ROWS,
         },
         outputs={"streams": n * hidden * BF16_BYTES * Count.QUERY_ROWS},

@@ -60,9 +60,8 @@ def index_score(rank: Rank, weights: Mapping[str, Tensor], kind: LayerKind) -> O
     The owner's read of keys older than the step is unavoidable; a REINDEX layer reads a subset of
     the same keys, which a cache may hold.
     """
-    indexer = rank.model.indexer
-    assert indexer is not None
     query_values = weights["attn.indexer.wq_b"].rows
+    heads = weights["attn.indexer.weights_proj"].rows
     key = rank.rows.index.bytes
     reads = key * (Count.INDEX_KEYS_CACHED if kind is LayerKind.FULL else Count.INDEX_KEYS) * 1
     owner = kind is LayerKind.FULL
@@ -74,7 +73,7 @@ def index_score(rank: Rank, weights: Mapping[str, Tensor], kind: LayerKind) -> O
         kv_rereads=key * Count.INDEX_KEYS + -1 * reads if owner else reads,
         inputs={
             "index_query_packed": query_values * (17 / 32) * Count.INDEX_ROWS,
-            "index_head_weights": indexer.heads * BF16_BYTES * Count.INDEX_ROWS,
+            "index_head_weights": heads * BF16_BYTES * Count.INDEX_ROWS,
         },
         outputs={"scores": SCORE_BYTES * Count.SCORED_POSITIONS},
         axes=(Count.INDEX_ROWS, Count.SCORED_POSITIONS),

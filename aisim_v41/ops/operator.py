@@ -194,7 +194,7 @@ def fuse(name: str, tasks: Sequence[Task], *, kept: Iterable[str] = ()) -> Task:
         for tensor, form in produced.items()
         if tensor not in consumed or tensor in kept
     }
-    kinds = {kind for task in tasks for kind in task.flops}
+    kinds = dict.fromkeys(kind for task in tasks for kind in task.flops)
     traffic = {
         kind: _merge(task.traffic[kind] for task in tasks)
         for kind in Traffic

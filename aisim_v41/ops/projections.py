@@ -33,6 +33,7 @@ def projection(
     rows: Count = Count.QUERY_ROWS,
     active: Count = Count.ACTIVE,
     inputs_per_row: int | None = None,
+    output_bytes: float = BF16_BYTES,
 ) -> Operator:
     """Rows through one matrix, or through several with the same input at once.
 
@@ -43,6 +44,7 @@ def projection(
         rows: how many rows there are.
         active: whether there are any, so that weights are read.
         inputs_per_row: width of the input where it is not that of the matrix (grouped products).
+        output_bytes: of one output value [B].
     """
     first = tensors[0]
     work: Form = sum(FLOP_PER_MAC * t.rows * t.columns for t in tensors) * rows
@@ -53,7 +55,7 @@ def projection(
         flops={stored_arithmetic(first): work},
         weights=sum(t.bytes for t in tensors) * active,
         inputs={reads: width * activation_bytes(first) * rows},
-        outputs={writes: sum(t.rows for t in tensors) * BF16_BYTES * rows},
+        outputs={writes: sum(t.rows for t in tensors) * output_bytes * rows},
         launches=1 * active,
         axes=(rows,),
         source=source,

@@ -37,10 +37,15 @@ class Rank:
         return self.parallel.tp
 
     @property
+    def own_heads(self) -> int:
+        """Query heads of this rank."""
+        return self.model.attention.heads // self.tp
+
+    @property
     def heads(self) -> int:
-        """Query heads of this rank, padded as the kernel pads them."""
+        """The same, padded as the attention kernel pads them."""
         multiple = self.policy.attention_head_multiple
-        return -(-(self.model.attention.heads // self.tp) // multiple) * multiple
+        return -(-self.own_heads // multiple) * multiple
 
     def layer(self, layer: Layer) -> Mapping[str, Tensor]:
         """Local tensors of one layer by role."""

@@ -141,7 +141,19 @@ def all_columns(classes: tuple[LayerClass, ...]) -> tuple[Column, ...]:
                 column = column_of(count, cls)
                 kind = additive if column.quantity in COUNTED else derived
                 kind[column] = None
+    for column in additive:
+        if column.quantity is Count.QUERY_ROWS:
+            derived[Column(Count.EXPERTS_TOUCHED, column.region)] = None
+            derived[Column(Count.ACTIVE, column.region)] = None
     derived[Column(Count.HEAD_ACTIVE)] = None
-    # Lower bounds side by side, and rows first: programs then address them as slices.
-    ordered = sorted(additive, key=lambda c: (c.quantity in BOUNDS, list(Count).index(c.quantity)))
-    return (*ordered, *derived)
+    return (*sorted(additive, key=_order), *sorted(derived, key=_order))
+
+
+def _order(column: Column) -> tuple[bool, int, int]:
+    """Columns of a kind side by side, regions in order: programs address them as slices."""
+    region = column.region or Region.FULL
+    return (column.quantity in BOUNDS, _COUNTS.index(column.quantity), _REGIONS.index(region))
+
+
+_COUNTS: Final = tuple(Count)
+_REGIONS: Final = tuple(Region)

@@ -19,7 +19,7 @@ from aisim_v41.errors import (
 from aisim_v41.model.description import Model
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.policy import RuntimePolicy
-from aisim_v41.plan.request import PACKED_FIELDS, SPECIAL_FIELDS, Request
+from aisim_v41.plan.request import LONGEST_FIELD, PACKED_FIELDS, SPECIAL_FIELDS, Request
 from aisim_v41.plan.spans import MISSING, SNAPSHOT, RequestColumns
 
 MAX_PRODUCT = 1 << 62
@@ -30,10 +30,11 @@ def pack(requests: Sequence[Request]) -> RequestColumns:
     """Requests as columns [requests], read from their packed form at once."""
     rows = np.frombuffer(b"".join([request.packed for request in requests]))
     table = rows.reshape(-1, len(PACKED_FIELDS)).T.copy()
+    highest = table.max(axis=1, initial=0.0).tolist()
     new, prefix, prompt, count, kind, window, window_start, logprobs = table
     return RequestColumns(
         new, prefix, prompt, count, kind, window, window_start, logprobs,
-        special=bool(table[SPECIAL_FIELDS].any()),
+        longest=highest[LONGEST_FIELD], special=any(highest[SPECIAL_FIELDS]),
     )  # fmt: skip
 
 
@@ -143,6 +144,8 @@ def check_columns(model: Model, policy: RuntimePolicy, columns: RequestColumns) 
 
     The conditions of `check_requests`, over all requests at once.
     """
+    if columns.longest <= model.max_context and not columns.special:
+        return None
     refused = columns.prompt > model.max_context
     if columns.special:
         if policy.encoder_replay == "off":

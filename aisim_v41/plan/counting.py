@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +38,7 @@ Position = tuple[tuple[int, int], ...]
 
 ROW_SPAN = {
     Region.FULL: (spans.START, spans.END),
-    Region.BOUNDARY: (spans.LATE_START, spans.END),
+    Region.BOUNDARY: (spans.HEAD_START, spans.END),
     Region.LATE: (spans.LATE_START, spans.END),
 }
 WINDOW_FLOOR = {
@@ -52,8 +53,7 @@ SKIPPABLE = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class StepCounts:
+class StepCounts(NamedTuple):
     """Counts of one step or of many.
 
     Attributes:
@@ -102,8 +102,8 @@ class LedgerProgram:
         self._row_index = self._places({Count.QUERY_ROWS})
         self._row_slice = _as_slice(self._row_index)
         regions = [self.columns[place].region for place in self._row_index]
-        self._touched_places = self._of_regions(Count.EXPERTS_TOUCHED, regions)
-        self._active_places = self._of_regions(Count.ACTIVE, regions)
+        self._touched_places = _as_slice(self._of_regions(Count.EXPERTS_TOUCHED, regions))
+        self._active_places = _as_slice(self._of_regions(Count.ACTIVE, regions))
         self._logits = self._index[Column(Count.LOGIT_ROWS)]
         self._head = self._index[Column(Count.HEAD_ACTIVE)]
         experts = model.experts
@@ -126,8 +126,12 @@ class LedgerProgram:
     @property
     def expert_columns(self) -> list[tuple[int, int]]:
         """Pairs of places: experts touched and activity of each region."""
+        touched, active = self._touched_places, self._active_places
         return [
-            (int(t), int(a)) for t, a in zip(self._touched_places, self._active_places, strict=True)
+            (t, a)
+            for t, a in zip(
+                range(touched.start, touched.stop), range(active.start, active.stop), strict=True
+            )
         ]
 
     # --- evaluating -------------------------------------------------------------------------
@@ -146,16 +150,21 @@ class LedgerProgram:
         visible = self._to_points @ table
         grouped = visible[self._grouped]
         np.floor(grouped, out=grouped)
+        if self.policy.prompt_logprobs == "two_floors":
+            # An empty tail may lie before its own floor; nothing is reached there.
+            np.maximum(visible, 0.0, out=visible)
         total, last = basis[self._totals], basis[self._lasts]
-        twice_phi(visible, self._caps, total=total, last=last)
+        twice_phi(visible, self._caps, self._twice_caps, total=total, last=last)
         for places, rule in self._pools:
+            if requests.longest <= rule.cap:
+                continue
             subtract_newest_block(visible[places], rule, total=total[places], last=last[places])
         per_request = self._to_counts @ basis
         self._bound_below(per_request)
         if self.policy.score_shape == "rectangle":
             self._score_rectangles(per_request, last)
         if self.policy.index_shortcut != "never":
-            self._skip_scoring(per_request, requests, last, one_step=one_step)
+            self._skip_scoring(per_request, requests, table, last, one_step=one_step)
         shape = (len(self.columns),) if one_step else (len(self.columns), width)
         totals = np.empty(shape)
         if one_step:
@@ -179,13 +188,21 @@ class LedgerProgram:
             per_request[place] = per_request[rows] * last[evaluation]
 
     def _skip_scoring(
-        self, per_request: Floats, requests: RequestColumns, last: Floats, *, one_step: bool
+        self,
+        per_request: Floats,
+        requests: RequestColumns,
+        table: Floats,
+        last: Floats,
+        *,
+        one_step: bool,
     ) -> None:
         """No index work in steps in which every entry would be selected anyway."""
-        assert self.model.indexer is not None
-        prefill = (requests.kind == PREFILL) & (requests.count > 0)
+        if self.model.indexer is None:
+            return
+        live = (requests.count > 0) & (table[spans.END] > table[spans.START])
+        prefill = (requests.kind == PREFILL) & live
         for ratio, evaluation in self._visible.items():
-            needed = (last[evaluation] > self.model.indexer.top_k) & (requests.count > 0)
+            needed = (last[evaluation] > self.model.indexer.top_k) & live
             if self.policy.index_shortcut == "decode":
                 needed |= prefill
             factor = float(needed.any()) if one_step else needed
@@ -240,6 +257,7 @@ class LedgerProgram:
                 # Floor of (n - offset) / ratio, half a unit inside so that rounding cannot matter.
                 self._to_points[place, spans.ONE] += (0.5 - offset) / rule.ratio
         self._caps = np.array([[float(rule.cap)] for _, rule, _ in forms]).reshape(count, 1)
+        self._twice_caps = 2.0 * self._caps
         self._pools = [
             (_as_slice(np.array([i for i, f in enumerate(forms) if f[1] == rule], np.intp)), rule)
             for rule in sorted({rule for _, rule, _ in forms if rule.block > 1})

@@ -66,10 +66,12 @@ def request_columns(frame: pd.DataFrame, model: Model, policy: RuntimePolicy) ->
         window=_codes(frame, "window", WINDOW_CODES, zero),
         window_start=_whole(frame, "window_start", zero),
         prompt_logprobs=_whole(frame, "prompt_logprobs", zero, highest=1),
+        longest=0.0,
         special=any(name in frame.columns for name in PACKED_FIELDS[SPECIAL_FIELDS]),
     )
     _refuse_inconsistent(columns)
     columns.prompt = np.maximum(columns.prompt, prefix + new)
+    columns.longest = float(columns.prompt.max(initial=0.0))
     place = check_columns(model, policy, columns)
     if place is not None:
         raise refusal(model, policy, f"row {place}", _request(columns, place))
@@ -101,7 +103,7 @@ def _refuse_inconsistent(columns: RequestColumns) -> None:
 
 def _request(columns: RequestColumns, place: int) -> Request:
     named = ((f.name, getattr(columns, f.name)) for f in fields(columns))
-    value = {name: int(column[place]) for name, column in named if name != "special"}
+    value = {name: int(v[place]) for name, v in named if isinstance(v, np.ndarray)}
     return Request(
         new_tokens=value["new"],
         prefix_tokens=value["prefix"],

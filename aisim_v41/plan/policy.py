@@ -289,6 +289,6 @@ def policy(name: str, **overrides: Any) -> RuntimePolicy:
         128
     """
     presets = _presets()
-    if name not in presets:
+    if not isinstance(name, str) or name not in presets:
         raise MissingProfileError(f"no policy named {name!r}; {nearest(str(name), presets)}")
     return presets[name].with_overrides(**overrides) if overrides else presets[name]

@@ -45,21 +45,23 @@ class Reach(NamedTuple):
     block: int = 1
 
 
-def twice_phi(visible: Floats, caps: Floats, *, total: Floats, last: Floats) -> None:
+def twice_phi(
+    visible: Floats, caps: Floats, twice_caps: Floats, *, total: Floats, last: Floats
+) -> None:
     """2 Φ(q) and g(q) of rules with block 1, for each q in ``visible``.
 
     Args:
         visible: q, whole numbers >= -1 [rules, width].
-        caps: [rules, 1].
+        caps, twice_caps: [rules, 1].
         total: receives 2 Φ(q) = m (m + 1) + 2 cap (q - m) with m = min(q, cap).
         last: receives g(q) = m.
     """
     np.minimum(visible, caps, out=last)
-    np.subtract(visible, last, out=total)
-    total *= 2.0 * caps
-    grown = last + 1.0
-    grown *= last
-    total += grown
+    np.add(last, 1.0, out=total)
+    total *= last
+    beyond = visible - last
+    beyond *= twice_caps
+    total += beyond
 
 
 def subtract_newest_block(visible: Floats, rule: Reach, *, total: Floats, last: Floats) -> None:

@@ -31,6 +31,7 @@ PACKED_FIELDS: Final = (
     "window_start",
     "prompt_logprobs",
 )
+LONGEST_FIELD: Final = 2
 SPECIAL_FIELDS: Final = slice(5, 8)
 """Fields that are 0 in most requests: window, window_start, prompt_logprobs."""
 
@@ -76,9 +77,9 @@ class Request:
     def __post_init__(self) -> None:
         for name in ("new_tokens", "prefix_tokens", "count", "window_start"):
             _require_whole(name, getattr(self, name))
-        if self.kind not in KIND_CODES:
+        if not isinstance(self.kind, str) or self.kind not in KIND_CODES:
             raise InvalidInputError(f"Request.kind = {self.kind!r}: must be one of {KINDS}")
-        if self.window not in WINDOW_CODES:
+        if not isinstance(self.window, str) or self.window not in WINDOW_CODES:
             raise InvalidInputError(f"Request.window = {self.window!r}: must be one of {WINDOWS}")
         if type(self.prompt_logprobs) is not bool:
             raise InvalidInputError(

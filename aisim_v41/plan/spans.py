@@ -10,7 +10,7 @@ layers' rows before the tail, where a request wants its prompt log-probabilities
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Final
 
@@ -52,16 +52,21 @@ class RequestColumns:
     window: Floats
     window_start: Floats
     prompt_logprobs: Floats
-    special: bool = True
-    """Whether any of the last three columns may be other than 0."""
+    longest: float
+    """Longest prompt or context of all requests [tokens]."""
+    special: bool
+    """Whether any of window, window_start and prompt_logprobs is other than 0 anywhere."""
 
     def rows(self, first: int, last: int) -> RequestColumns:
         """A run of requests."""
-        named = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "special"}
-        return RequestColumns(
-            **{name: column[first:last] for name, column in named.items()}, special=self.special
+        part = slice(first, last)
+        return replace(
+            self,
+            **{f: getattr(self, f)[part] for f in _COLUMNS},
         )
 
+
+_COLUMNS: Final = tuple(f.name for f in fields(RequestColumns) if f.type == "Floats")
 
 # Rows of the position table [place, width]. Rows of a region are [its first row, END).
 END: Final = 0
@@ -115,7 +120,7 @@ class SpanRules:
             one_step: they form one step; otherwise each column is a step of its own.
         """
         table = np.empty((PLACES, len(requests.new)))
-        end = np.add(requests.prefix, requests.new, out=table[END])
+        np.add(requests.prefix, requests.new, out=table[END])
         if self.adopts_hits and requests.special:
             table[PREFIX], table[START], table[FLOOR] = self._adopt_hits(requests)
         else:
@@ -127,7 +132,7 @@ class SpanRules:
         else:
             table[LATE_START] = table[HEAD_START] = table[START]
             table[LATE_FLOOR] = table[FLOOR]
-        self._count_logits(requests, prefill, end, table[LOGIT_ROWS])
+        self._count_logits(requests, prefill, table)
         table[ONE] = 1.0
         return table
 
@@ -177,12 +182,14 @@ class SpanRules:
             kept_floor = np.maximum(floor, requests.prompt - tail)
 
         cut = prefill
-        if policy.decode_rows == "as_extend":
-            cut = cut | _anywhere(prefill & (requests.count > 0), one_step)
-        elif policy.decode_rows == "no_replay":
-            cut = cut & ~_anywhere(~prefill & (requests.count > 0), one_step)
+        if policy.decode_rows != "own_window":
+            live = (requests.count > 0) & (end > start)
+            if policy.decode_rows == "as_extend":
+                cut = cut | _anywhere(prefill & live, one_step)
+            else:
+                cut = cut & ~_anywhere(~prefill & live, one_step)
         if policy.replay_exact:
-            scheduled = requests.new * requests.count
+            scheduled = (end - table[PREFIX]) * requests.count
             tokens = scheduled.sum() if one_step else scheduled
             cut = cut & (tokens >= policy.replay_exact_min_tokens)
         if policy.prompt_logprobs == "all_rows" and requests.special:
@@ -194,16 +201,24 @@ class SpanRules:
             late_start = np.where(requests.prompt_logprobs != 0, start, late_start)
         table[HEAD_START] = late_start
 
-    @staticmethod
     def _count_logits(
-        requests: RequestColumns, prefill: npt.NDArray[np.bool_], end: Floats, out: Floats
+        self, requests: RequestColumns, prefill: npt.NDArray[np.bool_], table: Floats
     ) -> None:
-        """Rows that reach the head: the last of a finished prompt, all of a verify step."""
-        np.multiply(np.minimum(requests.new, 1.0), end >= requests.prompt, out=out)
+        """Rows that reach the head: the last of a finished prompt, all of a verify step.
+
+        A replay in a forward of its own has one too (runtime-semantics §2.1).
+        """
+        end, out = table[END], table[LOGIT_ROWS]
+        alone = self.policy.encoder_replay == "separate"
+        np.subtract(end, table[START if alone else PREFIX], out=out)
+        np.minimum(out, 1.0, out=out)
+        out *= end >= requests.prompt
         last_only = prefill
         if requests.special:
             last_only = prefill & (requests.prompt_logprobs == 0)
-        np.copyto(out, requests.new, where=~last_only)
+        if not last_only.all():
+            new_rows = end - np.maximum(table[PREFIX], table[HEAD_START])
+            np.copyto(out, new_rows, where=~last_only)
 
 
 def _anywhere(flags: npt.NDArray[np.bool_], one_step: bool) -> npt.NDArray[np.bool_]:

@@ -1,0 +1,233 @@
+"""Buffers of the largest step, and what is set aside beside it.
+
+A step is bounded by ``chunk_tokens`` rows and the longest context that the engine admits. The
+buffer of index scores is the term that decides whether long contexts start at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aisim_v41.arithmetic import Arithmetic
+from aisim_v41.hardware import Hardware
+from aisim_v41.memory.terms import Kind, Term, round_up
+from aisim_v41.model.cache_rows import cache_rows
+from aisim_v41.model.description import Model
+from aisim_v41.model.formats import BF16, FP32
+from aisim_v41.model.parallel import Parallel
+from aisim_v41.model.sharding import local
+from aisim_v41.model.tensor import TensorGroup
+from aisim_v41.model.tensors import layer_tensors
+from aisim_v41.plan.policy import RuntimePolicy
+from aisim_v41.units import MIB
+
+GATHERED_KEY_LENGTHS = 40
+"""vLLM reserves flat index keys for so many contexts of full length
+(``get_max_prefill_buffer_size`` in vllm/v1/attention/backends/mla/indexer.py)."""
+GATHERED_REQUESTS = 4
+"""vLLM dequantises whole contexts of so many prefills at once to BF16 (``PREFILL_CHUNK_SIZE`` in
+vllm/models/deepseek_v41/attention.py @02ee13be)."""
+ROCM_KEY_COPIES = 2
+"""On ROCm the flat keys are allocated, and split into contiguous values and scales beside it
+(``rocm_aiter_mla_sparse.py``); elsewhere one shared buffer serves keys and rows in turn."""
+RESIDUAL_COPIES = 2
+"""Residual streams alive around a sublayer: read and written."""
+
+_BF16 = BF16.element_bytes(1, 1)
+_FP32 = FP32.element_bytes(1, 1)
+_SHAPES = "shapes of the model; which buffers live at once is an assumption"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LargestStep:
+    """What bounds the buffers: rows of one step, longest context, requests with logits."""
+
+    rows: int
+    max_length: int
+    requests: int
+
+
+def workspace_terms(
+    model: Model,
+    hardware: Hardware,
+    parallel: Parallel,
+    policy: RuntimePolicy,
+    step: LargestStep,
+) -> tuple[Term, ...]:
+    """Buffers of one step on one rank."""
+    candidates = (
+        _index_scores(model, policy, step),
+        *_gathered(model, hardware, policy, step),
+        _widened_experts(model, hardware, parallel, policy),
+        _hidden(model, parallel, policy, step),
+        _logits(model, policy, step),
+    )
+    return tuple(term for term in candidates if term is not None and term.bytes)
+
+
+def reserve_terms(parallel: Parallel, policy: RuntimePolicy) -> tuple[Term, ...]:
+    """Allowances: what no shape of the model tells."""
+    found = [
+        Term(
+            name="context, libraries, allocator slack",
+            kind=Kind.RESERVE,
+            bytes=policy.runtime_reserve_mib * MIB,
+            formula=f"runtime_reserve_mib = {policy.runtime_reserve_mib}",
+            source="policy; an allowance",
+            estimate=True,
+        )
+    ]
+    if parallel.gpus > 1:
+        found.append(
+            Term(
+                name="buffers of the collectives",
+                kind=Kind.RESERVE,
+                bytes=policy.collective_mib * MIB,
+                formula=f"collective_mib = {policy.collective_mib}",
+                source="policy; an allowance",
+                estimate=True,
+            )
+        )
+    return tuple(found)
+
+
+def graph_terms(policy: RuntimePolicy) -> tuple[Term, ...]:
+    """Memory of captured graphs; none when everything runs eagerly."""
+    if policy.decode_execution == "eager" and policy.prefill_execution == "eager":
+        return ()
+    return (
+        Term(
+            name="graph pool",
+            kind=Kind.RESERVE,
+            bytes=policy.graph_pool_mib * MIB,
+            formula=f"graph_pool_mib = {policy.graph_pool_mib}",
+            source="policy; 2.54 GiB in a vLLM log on GB10 (P0741); grows with captured batches",
+            estimate=True,
+        ),
+    )
+
+
+def entries_in_view(model: Model, length: int) -> int:
+    """Index keys that a query of a context of ``length`` tokens can see, at most."""
+    return max((length // owner.ratio for owner in model.kv_owners), default=0)
+
+
+def _index_scores(model: Model, policy: RuntimePolicy, step: LargestStep) -> Term | None:
+    if model.indexer is None:
+        return None
+    width = entries_in_view(model, step.max_length)
+    amount = step.rows * width * policy.index_score_bytes
+    formula = f"{step.rows} rows x {width} keys x {policy.index_score_bytes} B"
+    tile = policy.index_tile_mib * MIB
+    if policy.index_workspace == "tiled" and amount > tile:
+        amount, formula = tile, f"blocks of rows of {policy.index_tile_mib} MiB, not {formula}"
+    return Term(
+        name="index scores",
+        kind=Kind.WORKSPACE,
+        bytes=amount,
+        formula=formula,
+        source="InferenceX PR 3310 (16 GiB at 8192 x 2**20); policy field index_workspace",
+    )
+
+
+def _gathered(
+    model: Model, hardware: Hardware, policy: RuntimePolicy, step: LargestStep
+) -> tuple[Term, ...]:
+    if policy.gather_workspace == "none" or model.indexer is None:
+        return ()
+    width = entries_in_view(model, step.max_length)
+    key_bytes = cache_rows(model, policy.kv_layout).index_bytes
+    keys = GATHERED_KEY_LENGTHS * width * key_bytes
+    head, window = model.attention.head_dim, model.attention.window
+    rows = GATHERED_REQUESTS * (width + window + step.rows) * head * _BF16
+    keys_text = f"{GATHERED_KEY_LENGTHS} x {width} keys x {key_bytes} B"
+    rows_text = (
+        f"{GATHERED_REQUESTS} requests x ({width} + {window} + {step.rows}) rows x {head} x 2 B"
+    )
+    source = "vllm/models/deepseek_v41/attention.py, mla/indexer.py; policy gather_workspace"
+    if not is_rocm(hardware):
+        return (_gather("gathered keys or rows", max(keys, rows), f"{keys_text}, or {rows_text}",
+                        source),)  # fmt: skip
+    return (
+        _gather("gathered keys", keys * ROCM_KEY_COPIES, f"{keys_text}, and a split copy", source),
+        _gather("gathered rows", rows, rows_text, source),
+    )
+
+
+def _gather(name: str, amount: int, formula: str, source: str) -> Term:
+    return Term(name=name, kind=Kind.WORKSPACE, bytes=amount, formula=formula, source=source)
+
+
+def is_rocm(hardware: Hardware) -> bool:
+    """Whether engines run their ROCm paths on it."""
+    return hardware.architecture.startswith("gfx")
+
+
+def _widened_experts(
+    model: Model, hardware: Hardware, parallel: Parallel, policy: RuntimePolicy
+) -> Term | None:
+    """One layer's experts dequantised before the product, where no kernel does it on the fly.
+
+    Engines do so when told to (``expert_arithmetic = "bf16"``) and, on ROCm GPUs without units for
+    block-scaled formats, because the products are emulated (an inference that explains a start-up
+    log, see tests/memory/test_mi300x.py; NVIDIA GPUs widen in registers).
+    """
+    emulated = is_rocm(hardware) and Arithmetic.MXFP4_MXFP8 not in hardware.peak_flop_per_s
+    if policy.expert_arithmetic != "bf16" and not emulated:
+        return None
+    widest = 0
+    for layer in model.layers[:1]:
+        experts = (
+            local(tensor, parallel, policy.sharding)
+            for tensor in layer_tensors(model, layer).values()
+            if tensor.group is TensorGroup.ROUTED_EXPERTS
+        )
+        widest = max(widest, sum(tensor.parameters for tensor in experts))
+    return Term(
+        name="experts of one layer in BF16",
+        kind=Kind.WORKSPACE,
+        bytes=widest * _BF16,
+        formula=f"{widest} values x 2 B",
+        source="expert_arithmetic = bf16, or emulated block-scaled products on ROCm",
+        estimate=policy.expert_arithmetic != "bf16",
+    )
+
+
+def _hidden(
+    model: Model, parallel: Parallel, policy: RuntimePolicy, step: LargestStep
+) -> Term | None:
+    """Residual streams, and the widest of attention, experts and Engram beside them.
+
+    Shapes [rows, ...]: streams 4 x hidden; queries and outputs of the padded local heads; per
+    routed copy of a row its input, gate, up and output; keys and value of an Engram module.
+    """
+    hidden, streams = model.hidden, model.hyper.streams
+    residual = RESIDUAL_COPIES * streams * hidden
+    heads = round_up(-(-model.attention.heads // parallel.tp), policy.attention_head_multiple)
+    attention = 2 * heads * model.attention.head_dim
+    width = model.experts.width // parallel.expert_slices
+    experts = model.experts.top_k * (2 * hidden + 3 * width)
+    engram = 0
+    if model.engram is not None:
+        engram = model.engram.width + (streams + 1) * hidden
+    widest = max(attention, experts, engram)
+    return Term(
+        name="rows of one layer",
+        kind=Kind.WORKSPACE,
+        bytes=step.rows * (residual + widest) * _BF16,
+        formula=f"{step.rows} rows x ({residual} + max({attention}, {experts}, {engram})) x 2 B",
+        source=_SHAPES,
+        estimate=True,
+    )
+
+
+def _logits(model: Model, policy: RuntimePolicy, step: LargestStep) -> Term:
+    rows = step.requests * (1 if policy.speculation == "off" else 1 + policy.draft_tokens)
+    return Term(
+        name="logits",
+        kind=Kind.WORKSPACE,
+        bytes=rows * model.vocab * _FP32,
+        formula=f"{rows} rows x {model.vocab} x 4 B",
+        source=_SHAPES,
+        estimate=True,
+    )
