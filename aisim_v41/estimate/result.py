@@ -147,14 +147,16 @@ class Estimate:
         )  # fmt: skip
 
     def timeline(self) -> pd.DataFrame:
-        """Every task once: forward, layer, operator, lane, start_ms, end_ms, bound.
+        """Every task that takes time: forward, layer, operator, lane, start_ms, end_ms, bound.
 
-        Members of a parallel block start together; a block that is limited by a shared resource
-        ends after its members.
+        Members of a parallel block start together, each in lanes of its own. What a block takes
+        beyond its members, because they share a resource, is a row "shared <resource>". A forward
+        that runs several times is shown once.
         """
         import pandas as pd
 
-        return pd.DataFrame(list(self.timeline_rows))
+        columns = ["forward", "layer", "operator", "lane", "start_ms", "end_ms", "bound"]
+        return pd.DataFrame(list(self.timeline_rows), columns=columns)
 
     def explain(self) -> str:
         """The answer and its reasons on one screen."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,8 @@ from aisim_v41.estimate.compiled import CompiledSol, Floats, compiled_sol
 from aisim_v41.estimate.resources import Resource
 from aisim_v41.estimate.result import Bounds, Estimate, Row
 from aisim_v41.hardware import Hardware
-from aisim_v41.ops.graph import Node, Par, Seq
+from aisim_v41.ops.backbone import Step
+from aisim_v41.ops.graph import Node, Par, Seq, seq
 from aisim_v41.ops.operator import Columns, Task
 from aisim_v41.plan.ledger import Ledger, ledger
 from aisim_v41.plan.plan import Plan
@@ -98,7 +101,9 @@ def _launch_bound(compiled: CompiledSol, counted: Ledger, graph_s: float) -> flo
     )
     policy, hardware = compiled.policy, compiled.hardware
     prefills = any(
-        request.kind == "prefill" and request.count and (request.new_tokens or request.prefix_tokens)
+        request.kind == "prefill"
+        and request.count
+        and (request.new_tokens or request.window != "running")
         for request in counted.plan.requests
     )
     execution = policy.prefill_execution if prefills else policy.decode_execution
@@ -197,53 +202,82 @@ def _path_of(
 def _timeline(
     compiled: CompiledSol, forwards: list[tuple[int, Floats]]
 ) -> tuple[dict[str, Any], ...]:
-    rows: list[dict[str, Any]] = []
-    clock = 0.0
-    for number, (_, counts) in enumerate(forwards):
-        start = clock
-        for step in compiled.backbone.beside:
-            _place(compiled, step.node, counts, number, step.layer, start, 1, rows)
-        for step in compiled.backbone.chain:
-            clock += _place(compiled, step.node, counts, number, step.layer, clock, 0, rows)
+    """Every task of every forward; one that runs several times is shown once."""
+    main = seq(*(step.node for step in compiled.backbone.chain))
+    timeline, clock = _Timeline(compiled), 0.0
+    for number, (times, counts) in enumerate(forwards):
+        timeline.forward, timeline.counts = number, counts
+        after = timeline.place_steps(compiled.backbone.chain, clock, 0)
+        beside = timeline.place_steps(compiled.backbone.beside, clock, timeline.width(main))
         whole = float(compiled.time.seconds(counts))
-        clock = start + max(whole, clock - start)
-    return tuple(rows)
+        longest = max(after, beside)
+        timeline.wait(compiled.graph, longest, clock + whole, 0, len(compiled.model.layers))
+        clock += times * whole
+    return tuple(timeline.rows)
 
 
-def _place(
-    compiled: CompiledSol,
-    node: Node,
-    counts: Floats,
-    forward: int,
-    layer: int,
-    start: float,
-    lane: int,
-    rows: list[dict[str, Any]],
-) -> float:
-    """Append the tasks of a node that starts at ``start``; return how long it takes [s]."""
-    spent = compiled.totals(node) @ counts
-    if isinstance(node, Task):
-        seconds = float(spent.max())
-        if seconds:
-            rows.append(
+@dataclass(slots=True)
+class _Timeline:
+    """Tasks laid out in time, members of a block in lanes of their own."""
+
+    compiled: CompiledSol
+    forward: int = 0
+    counts: Floats = field(default_factory=lambda: np.zeros(0))
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    _widths: dict[int, int] = field(default_factory=dict)
+
+    def width(self, node: Node) -> int:
+        """Lanes that a node needs."""
+        key = id(node)
+        if key not in self._widths:
+            inside = [] if isinstance(node, Task) else [self.width(m) for m in node.members]
+            self._widths[key] = max(sum(inside) if isinstance(node, Par) else max([1, *inside]), 1)
+        return self._widths[key]
+
+    def place_steps(self, steps: Iterable[Step], start: float, lane: int) -> float:
+        """Lay out steps one after another; return when the last one ends [s]."""
+        for step in steps:
+            start += self.place(step.node, start, lane, step.layer)
+        return start
+
+    def place(self, node: Node, start: float, lane: int, layer: int) -> float:
+        """Lay out a node that starts at ``start``; return how long it takes [s]."""
+        spent = self.compiled.totals(node) @ self.counts
+        if isinstance(node, Task):
+            length = float(spent.max())
+            self._add(node.name, start, start + length, lane, layer, int(np.argmax(spent)))
+            return length
+        if isinstance(node, Seq):
+            end = start
+            for member in node.members:
+                end += self.place(member, end, lane, layer)
+            return end - start
+        longest = 0.0
+        beside = lane
+        for member in node.members:
+            longest = max(longest, self.place(member, start, beside, layer))
+            beside += self.width(member)
+        length = max(longest, float(spent.max()))
+        self.wait(node, start + longest, start + length, lane, layer)
+        return length
+
+    def wait(self, node: Node, start: float, end: float, lane: int, layer: int) -> None:
+        """A block that its members have left unfinished, since they share a resource."""
+        limit = int(np.argmax(self.compiled.totals(node) @ self.counts))
+        self._add(f"shared {RESOURCES[limit]}", start, end, lane, layer, limit)
+
+    def _add(
+        self, operator: str, start: float, end: float, lane: int, layer: int, limit: int
+    ) -> None:
+        if end > start:
+            self.rows.append(
                 {
-                    "forward": forward,
+                    "forward": self.forward,
                     "layer": layer,
-                    "operator": node.name,
+                    "operator": operator,
                     "lane": lane,
                     "start_ms": start / MILLISECOND,
-                    "end_ms": (start + seconds) / MILLISECOND,
-                    "bound": str(RESOURCES[int(np.argmax(spent))]),
+                    "end_ms": end / MILLISECOND,
+                    "bound": str(RESOURCES[limit]),
                 }
             )
-        return seconds
-    if isinstance(node, Par):
-        lengths = [
-            _place(compiled, member, counts, forward, layer, start, lane + i, rows)
-            for i, member in enumerate(node.members)
-        ]
-        return max(*lengths, float(spent.max()))
-    length = 0.0
-    for member in node.members:
-        length += _place(compiled, member, counts, forward, layer, start + length, lane, rows)
-    return length
