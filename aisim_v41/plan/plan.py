@@ -46,6 +46,8 @@ class Plan:
             if not isinstance(value, expected):
                 raise InvalidInputError(f"Plan.{name} = {value!r}: must be a {expected.__name__}")
         try:
+            if hasattr(self.requests, "encode") or hasattr(self.requests, "decode"):
+                raise TypeError("text is not a list of requests")
             object.__setattr__(self, "requests", tuple(self.requests))
         except TypeError:
             raise InvalidInputError("Plan.requests: must be a list of Request") from None

@@ -92,6 +92,8 @@ class SpanRules:
 
     policy: RuntimePolicy
     window: int
+    has_owner: bool
+    """Whether any layer owns global KV."""
     trimmed_layers: int
     """Layers after the last KV owner: those whose window KV a cut leaves incomplete."""
 
@@ -100,7 +102,7 @@ class SpanRules:
         """Rules of a model under a policy."""
         boundary = model.boundary
         late = 0 if boundary is None else len(model.layers) - boundary - 1
-        return cls(policy, model.attention.window, late)
+        return cls(policy, model.attention.window, boundary is not None, late)
 
     @property
     def tail_rows(self) -> int:
@@ -127,7 +129,7 @@ class SpanRules:
             table[PREFIX : START + 1] = requests.prefix
             table[FLOOR] = requests.window_start
         prefill = requests.kind == PREFILL
-        if self.policy.decoder_replay:
+        if self.cuts:
             self._cut(requests, prefill, table, one_step=one_step)
         else:
             table[LATE_START] = table[HEAD_START] = table[START]
@@ -135,6 +137,12 @@ class SpanRules:
         self._count_logits(requests, prefill, table)
         table[ONE] = 1.0
         return table
+
+    @property
+    def cuts(self) -> bool:
+        """Whether any layer runs a tail: replay is on and a layer comes after the last owner."""
+        late = self.trimmed_layers > 0 or self.policy.boundary_layer == "kv_only"
+        return self.policy.decoder_replay and self.has_owner and late
 
     @property
     def adopts_hits(self) -> bool:

@@ -63,7 +63,9 @@ def count_layer(
     queries, written = rows_of(region, sequence)
     counts = {
         "tokens": len(sequence.queries),
-        "logit_rows": logit_rows(sequence),
+        "logit_rows": logit_rows(
+            sequence, rows_of(_region(model, policy, model.layers[-1]), sequence)
+        ),
         "query_rows": len(queries),
         "kv_rows": len(written),
         **_window(model, queries, written),
@@ -90,14 +92,14 @@ def rows_of(region: str, sequence: Sequence) -> tuple[tuple[Query, ...], list[in
     return full_window, [q.position for q in sequence.queries]
 
 
-def logit_rows(sequence: Sequence) -> int:
+def logit_rows(sequence: Sequence, last_layer: tuple[tuple[Query, ...], list[int]]) -> int:
     """Rows that reach the head, of those that ran the last layer.
 
     Every new row of decode, verify and prompt log-probabilities, else the row that ends the
     prompt (model-facts §4.7); a forward of its own for a replay has one too (§2.1).
     """
     rows = 0
-    for query in sequence.late_queries:
+    for query in last_layer[0]:
         is_new = query.position >= sequence.before
         ends_prompt = (
             query.position >= sequence.prompt_end - 1 and query.position == sequence.end - 1
