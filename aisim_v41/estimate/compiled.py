@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -94,6 +94,8 @@ class CompiledSol:
         Raises:
             InvalidInputError, OutOfRangeError, UnsupportedPlanError: as for `Plan`.
         """
+        if not isinstance(requests, (list, tuple)):
+            requests = _listed("requests", requests)
         columns = check_requests(self.model, self.policy, requests)
         if self.policy.encoder_replay != "separate":
             return float(self.time.seconds(self.program.count(columns, one_step=True).totals))
@@ -131,7 +133,16 @@ class CompiledSol:
         return frame.assign(latency_ms=seconds / MILLISECOND)
 
     def sweep_frames(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """`sweep` of a stream of frames, one at a time, for sweeps larger than memory."""
+        """`sweep` of a stream of frames, one at a time, for sweeps larger than memory.
+
+        Raises:
+            InvalidInputError, OutOfRangeError, UnsupportedPlanError: as for `sweep`.
+        """
+        if not isinstance(frames, Iterable):
+            raise InvalidInputError(
+                f"frames = {frames!r}: must be a list or stream of frames, not "
+                f"{type(frames).__name__}"
+            )
         for frame in frames:
             yield self.sweep(frame)
 
@@ -185,6 +196,14 @@ class CompiledSol:
     def tasks_in(self, node: Node) -> Iterator[Task]:
         """Tasks of a subgraph, in order."""
         return tasks_of(node)
+
+
+def _listed(name: str, values: object) -> list[Any]:
+    if not isinstance(values, Iterable):
+        raise InvalidInputError(
+            f"{name} = {values!r}: must be a list of Request, not {type(values).__name__}"
+        )
+    return list(values)
 
 
 @lru_cache(maxsize=32)

@@ -31,7 +31,7 @@ ESTIMATORS: dict[str, Estimator] = {"sol": Sol()}
 
 def _method(method: str) -> str:
     chosen = "sol" if method == "auto" else method
-    if chosen not in ESTIMATORS:
+    if not isinstance(chosen, str) or chosen not in ESTIMATORS:
         raise InvalidInputError(
             f"method = {method!r}: must be one of {', '.join(['auto', *ESTIMATORS])}"
         )

@@ -97,8 +97,11 @@ class _Builder:
                 off_path, gate = self._engram(layer, cls)
                 beside += [Step(layer.index, node) for node in off_path]
                 chain.append(Step(layer.index, gate))
-            nodes, pending = self._layer(layer, cls, pending)
-            chain += [Step(layer.index, node) for node in nodes]
+            nodes, left = self._layer(layer, cls, pending)
+            of_before = _leading(nodes, pending)
+            chain += [Step(layer.index - 1, node) for node in nodes[:of_before]]
+            chain += [Step(layer.index, node) for node in nodes[of_before:]]
+            pending = left
         last = len(model.layers) - 1
         chain += [Step(last, node) for node in self._chain(pending)]
         final = self._place_all(
@@ -247,6 +250,15 @@ class _Builder:
     @staticmethod
     def _place_all(cls: LayerClass | None, *operators: Operator | None) -> list[Task]:
         return [place(operator, cls) for operator in operators if operator is not None]
+
+
+def _leading(nodes: tuple[Node, ...], pending: tuple[Task, ...]) -> int:
+    """How many of the first nodes do nothing but what the layer before left."""
+    names = {name for task in pending for name in task.replaces}
+    for count, node in enumerate(nodes):
+        if not (isinstance(node, Task) and names.issuperset(node.replaces)):
+            return count
+    return len(nodes)
 
 
 def _existing(*tasks: Task | None) -> tuple[Task, ...]:
