@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aisim_v41.estimate.estimators import compile, estimate
     from aisim_v41.estimate.result import Estimate
     from aisim_v41.hardware import Hardware, load_hardware
-    from aisim_v41.memory import capacity
+    from aisim_v41.memory.capacity import capacity
     from aisim_v41.model.description import Model
     from aisim_v41.model.load import load_model
     from aisim_v41.model.parallel import Parallel
@@ -48,7 +48,7 @@ _HOME = {
     "RuntimePolicy": "plan.policy",
     "SchemaError": "errors",
     "UnsupportedPlanError": "errors",
-    "capacity": "memory",
+    "capacity": "memory.capacity",
     "chunked": "plan.request",
     "compile": "estimate.estimators",
     "estimate": "estimate.estimators",

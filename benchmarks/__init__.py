@@ -1,0 +1,1 @@
+"""Speed of the library, measured; never asserted in tests."""
