@@ -18,8 +18,8 @@ if TYPE_CHECKING:
         SchemaError,
         UnsupportedPlanError,
     )
-    from aisim_v41.estimate.estimators import compile, estimate
-    from aisim_v41.estimate.result import Estimate
+    from aisim_v41.estimators.entry import compile, estimate
+    from aisim_v41.estimators.result import Estimate
     from aisim_v41.hardware import Hardware, load_hardware
     from aisim_v41.memory.capacity import capacity
     from aisim_v41.model.description import Model
@@ -35,7 +35,7 @@ __version__ = "0.1.0"
 _HOME = {
     "AisimError": "errors",
     "CapacityError": "errors",
-    "Estimate": "estimate.result",
+    "Estimate": "estimators.result",
     "Hardware": "hardware",
     "InvalidInputError": "errors",
     "Ledger": "plan.ledger",
@@ -50,8 +50,8 @@ _HOME = {
     "UnsupportedPlanError": "errors",
     "capacity": "memory.capacity",
     "chunked": "plan.request",
-    "compile": "estimate.estimators",
-    "estimate": "estimate.estimators",
+    "compile": "estimators.entry",
+    "estimate": "estimators.entry",
     "ledger": "plan.ledger",
     "load_hardware": "hardware",
     "load_model": "model.load",

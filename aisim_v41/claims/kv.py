@@ -193,7 +193,7 @@ FORMULAS: Mapping[str, Formula] = {
     "kv-slope-vllm-fp8": _slope("vllm_fp8"),
     "kv-slope-atom-bf16": _slope("atom_bf16"),
     "kv-slope-atom-packed": _slope("atom_packed"),
-    "kv-slope-1600": _slope("vllm_fp8"),
+    "kv-slope-1600": _slope("trained"),
     "kv-1m-trained": _global("trained"),
     "kv-1m-mib": lambda c: _global("trained")(c) / MIB,
     "kv-1m-v4-row": _global("sglang_v4"),

@@ -54,9 +54,7 @@ class Work:
 
     def traffic(self, kinds: Iterable[Traffic], *names: str) -> float:
         """Bytes [B] of some kinds that the named operators move."""
-        return sum(
-            self._value(task.traffic[kind]) for task in self._named(names) for kind in kinds
-        )
+        return sum(self._value(task.traffic[kind]) for task in self._named(names) for kind in kinds)
 
     def calls(self, name: str) -> int:
         """How often an operator runs in the step."""
@@ -105,6 +103,4 @@ def sglang(context: Context, *, replay: bool = False, **overrides: object) -> Ru
 def _replaying(
     name: str, context: Context, replay: bool, overrides: Mapping[str, object]
 ) -> RuntimePolicy:
-    return policy(
-        name, decoder_replay=replay, replay_tail_rows=context.window, **dict(overrides)
-    )
+    return policy(name, decoder_replay=replay, replay_tail_rows=context.window, **dict(overrides))

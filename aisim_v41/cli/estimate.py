@@ -22,8 +22,8 @@ from aisim_v41.cli.options import (
     requests_from,
 )
 from aisim_v41.cli.output import print_json, print_table, print_text
-from aisim_v41.estimate.estimators import estimate as price
-from aisim_v41.estimate.result import Estimate
+from aisim_v41.estimators.entry import estimate as price
+from aisim_v41.estimators.result import Estimate
 from aisim_v41.hardware import load_hardware
 from aisim_v41.memory.terms import size
 from aisim_v41.plan.ledger import ledger

@@ -87,8 +87,8 @@ def owner_pages(model: Model, rows: CacheRows, policy: RuntimePolicy) -> tuple[O
                 ratio=owner.ratio,
                 span_tokens=count * owner.ratio,
                 rows=count,
-                main_bytes=round_up(count * rows.main_bytes, align.main),
-                index_bytes=round_up(count * rows.index_bytes, align.index),
+                main_bytes=_stride(count, rows.main_bytes, align.main),
+                index_bytes=_stride(count, rows.index_bytes, align.index),
                 row_bytes=rows.entry_bytes,
             )
         )
@@ -98,7 +98,12 @@ def owner_pages(model: Model, rows: CacheRows, policy: RuntimePolicy) -> tuple[O
 def window_page_bytes(rows: CacheRows, policy: RuntimePolicy) -> int:
     """One page of window rows of one layer [B], stride rounded."""
     align = ALIGNMENT.get(rows.name, Alignment())
-    return round_up(policy.window_page_rows * rows.window_bytes, align.window)
+    return _stride(policy.window_page_rows, rows.window_bytes, align.window)
+
+
+def _stride(rows: int, row_bytes: int, alignment: int) -> int:
+    """Bytes of a page [B]; a page of one row means that rows are not paged, nor rounded."""
+    return row_bytes if rows == 1 else round_up(rows * row_bytes, alignment)
 
 
 def pair_ring_bytes(model: Model, policy: RuntimePolicy) -> int:

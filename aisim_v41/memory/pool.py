@@ -18,7 +18,7 @@ from fractions import Fraction
 
 from aisim_v41.errors import InvalidInputError, OutOfRangeError
 from aisim_v41.memory.pages import OwnerPages, owner_pages, pair_ring_bytes, window_page_bytes
-from aisim_v41.memory.terms import Kind, Term, total
+from aisim_v41.memory.terms import Kind, Term, round_up, total
 from aisim_v41.memory.window import WindowRule, window_rule
 from aisim_v41.model.cache_rows import cache_rows
 from aisim_v41.model.description import Model
@@ -81,6 +81,7 @@ class KvPool:
     def bytes_for(self, tokens: int, requests: int) -> int:
         """KV [B] of a pool of ``tokens`` tokens for ``requests`` running requests."""
         _check(tokens=tokens, requests=requests)
+        tokens = round_up(tokens, self.page_tokens)
         return self._bytes(self._global_bytes(tokens), tokens, requests)
 
     def tokens_for(self, kv_bytes: int, requests: int) -> int:
@@ -137,6 +138,7 @@ class KvPool:
     def parts(self, tokens: int, requests: int) -> tuple[Term, ...]:
         """What `bytes_for` consists of, by owner and kind of row; the bytes add up to it."""
         _check(tokens=tokens, requests=requests)
+        tokens = round_up(tokens, self.page_tokens)
         found = [part for owner in self.owners for part in _owner_terms(owner, tokens)]
         rows = self.window.rows(tokens, requests)
         found.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from aisim_v41.estimate.result import Estimate
+from aisim_v41.estimators.result import Estimate
 from aisim_v41.units import GB, MILLISECOND, TFLOP_PER_S
 
 SHOWN_OPERATORS = 12

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from aisim_v41.estimate.compiled import CompiledSol, Floats, compiled_sol
-from aisim_v41.estimate.resources import Resource
-from aisim_v41.estimate.result import Bounds, Estimate, Row
+from aisim_v41.estimators.compiled import CompiledSol, Floats, compiled_sol
+from aisim_v41.estimators.resources import Resource
+from aisim_v41.estimators.result import Bounds, Estimate, Row
 from aisim_v41.hardware import Hardware
 from aisim_v41.ops.backbone import Step
 from aisim_v41.ops.graph import Node, Par, Seq, seq

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from aisim_v41.arithmetic import Arithmetic
 from aisim_v41.errors import InvalidInputError
-from aisim_v41.estimate.program import ProgramBuilder, TimeProgram
-from aisim_v41.estimate.resources import Price, Resource, price
+from aisim_v41.estimators.program import ProgramBuilder, TimeProgram
+from aisim_v41.estimators.resources import Price, Resource, price
 from aisim_v41.hardware import Hardware
 from aisim_v41.model.description import Model
 from aisim_v41.model.earlier import require_step_model

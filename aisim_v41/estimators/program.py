@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from aisim_v41.estimate.resources import Price, Resource
+from aisim_v41.estimators.resources import Price, Resource
 from aisim_v41.ops.graph import Node, Par, Seq
 from aisim_v41.ops.operator import Columns, Task
 from aisim_v41.plan.columns import Column

@@ -160,7 +160,7 @@ class Estimate:
 
     def explain(self) -> str:
         """The answer and its reasons on one screen."""
-        from aisim_v41.estimate.explain import explain
+        from aisim_v41.estimators.explain import explain
 
         return explain(self)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
-from aisim_v41.estimate.compiled import CompiledSol
-from aisim_v41.estimate.result import Estimate
-from aisim_v41.estimate.sol import Sol
+from aisim_v41.estimators.compiled import CompiledSol
+from aisim_v41.estimators.result import Estimate
+from aisim_v41.estimators.sol import Sol
 from aisim_v41.hardware import Hardware
 from aisim_v41.model.description import Model
 from aisim_v41.model.parallel import Parallel

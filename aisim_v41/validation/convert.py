@@ -1,0 +1,385 @@
+"""From a measured case to steps that must have run inside it.
+
+What bounds what:
+
+- a step is at least the bound of its requests; a step whose batch is not certain (prompts of other
+  requests stall it, live batch not stated) at least that of one request;
+- a prompt needs its chunks one after the other, so a time to first token is at least their sum,
+  with any queue;
+- a token of a request needs a step that holds this request's rows, which yields at most the stated
+  accept length (or draft + 1 tokens where it is not stated);
+- a system that yields R tokens a second in steps of at most c requests has a step of c requests at
+  least every c x accept / R seconds, because the time of a step grows less than in proportion to
+  its requests; its prompts must fit too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aisim_v41.plan.request import Kind, Request, Window
+from aisim_v41.validation.cases import Case, StepRequest
+from aisim_v41.validation.conversion import (
+    Claim,
+    Conversion,
+    Part,
+    Reason,
+    Unconvertible,
+    Way,
+)
+from aisim_v41.validation.groups import DRAFT, GROUPS, SHARED_FUSED, UNNAMED, WITHOUT_WORK
+from aisim_v41.validation.setting import (
+    Machine,
+    lean_policy,
+    machine,
+    offloads_experts,
+    preset_policy,
+)
+
+NO_HARDWARE_FILE = frozenset({"ascend_910c"})
+LONGEST_DRAFT = 7
+"""Drafted tokens a step where a source does not say: the most that any source states (the
+checkpoint drafts 5 positions, ``dspark_block_size``)."""
+MEAN_LENGTHS = ("lengths are means", "mean context of the trace", "medians of an agentic trace")
+TOTAL_TOKENS = ("total = input + output tokens", "total tokens a second")
+SHARED_EXPERT_FUSED = "shared one fused in"
+ONE_RANK = "one rank's EP4 share"
+_KERNELS = "kernel_ms:"
+
+
+def convert(case: Case) -> Conversion | Reason:
+    """A case as bounds, or the reason why it has none."""
+    try:
+        return _convert(case)
+    except Unconvertible as answer:
+        return answer.reason
+
+
+def _convert(case: Case) -> Conversion:
+    kind, quantity = case.workload.kind, case.quantity
+    if kind in ("memory", "capacity"):
+        raise Unconvertible(Reason.NOT_A_TIME)
+    if kind == "ratio":
+        raise Unconvertible(Reason.RATIO)
+    if case.measured is None:
+        raise Unconvertible(Reason.NOT_MEASURED)
+    if case.gpu in NO_HARDWARE_FILE:
+        raise Unconvertible(Reason.NO_HARDWARE_FILE)
+    measured = case.measured if case.bounds is None else min(*case.bounds, case.measured)
+    if kind == "step":
+        return _step(case, measured)
+    if kind == "chunks":
+        return _rate_of_prompts(case, measured) if _is_rate(quantity) else _prompt(case, measured)
+    if quantity == "ttft_ms":
+        return _prompt(case, measured)
+    if quantity == "tpot_ms":
+        return _token(case, measured)
+    return _throughput(case, measured)
+
+
+def _is_rate(quantity: str) -> bool:
+    return quantity.startswith("tok_per_s")
+
+
+# --- steps ------------------------------------------------------------------------------------
+
+
+def _step(case: Case, measured: float) -> Conversion:
+    group = case.quantity.removeprefix(_KERNELS) if case.quantity.startswith(_KERNELS) else ""
+    for names, reason in (
+        (UNNAMED, Reason.KERNELS_NOT_NAMED),
+        (DRAFT, Reason.DRAFT_NOT_MODELLED),
+        (WITHOUT_WORK, Reason.NOTHING_CERTAIN),
+    ):
+        if group in names:
+            raise Unconvertible(reason)
+    assumptions = []
+    whole = tuple(_step_request(case, request) for request in case.workload.step)
+    readings = {"as stated": whole}
+    if any(request.prefix_tokens is None for request in case.workload.step):
+        readings["empty context"] = tuple(
+            _step_request(case, request, prefix=0) for request in case.workload.step
+        )
+        assumptions.append("context not stated: the floor has none")
+    if any(request.count is None for request in case.workload.step) or _batch_is_open(case):
+        readings["one request"] = tuple(
+            _step_request(case, request, count=1) for request in case.workload.step
+        )
+        assumptions.append("live batch not certain: the floor is a step of one request")
+    meaning = f"one step, {group} kernels" if group else "one step"
+    if _is_rate(case.quantity):
+        tokens = sum(request.count for request in whole) * _tokens_per_step(case)
+        measured = 1e3 * tokens / measured
+        meaning = f"a step that yields at most {tokens:g} tokens"
+    if case.says(ONE_RANK) or (group and (case.parallel.ep or 1) > 1):
+        assumptions.append("the rank that was timed has at least the mean share of the experts")
+    fused = group == "moe_layer" and case.says(SHARED_EXPERT_FUSED)
+    ways = [
+        way
+        for name, requests in readings.items()
+        for way in _ways(case, {name: (Part(requests),)})
+    ]
+    return Conversion(
+        case=case,
+        measured_ms=measured,
+        meaning=meaning,
+        machine=machine(case),
+        claims=(Claim(tuple(ways)),),
+        group=SHARED_FUSED if fused else GROUPS[group] if group else None,
+        assumptions=(*_common(case), *assumptions),
+    )
+
+
+def _batch_is_open(case: Case) -> bool:
+    """Whether prompts of other requests share the time, so that fewer may decode at once."""
+    return bool({"prefill_stall", "queue"} & set(case.includes))
+
+
+def _step_request(
+    case: Case, request: StepRequest, *, prefix: int | None = None, count: int | None = None
+) -> Request:
+    stated = request.prefix_tokens
+    if stated is None:
+        stated = int(case.take.get("prefix_tokens", 0))
+    window: Window = "running"
+    if request.kind == "prefill" and stated and case.policy.encoder_replay:
+        window = "missing"
+    return Request(
+        new_tokens=request.new_tokens,
+        prefix_tokens=stated if prefix is None else prefix,
+        kind=request.kind,
+        count=(request.count or 1) if count is None else count,
+        window=window,
+    )
+
+
+# --- prompts ----------------------------------------------------------------------------------
+
+
+def _prompt(case: Case, measured: float) -> Conversion:
+    """Time to first token: the request's own chunks."""
+    return Conversion(
+        case=case,
+        measured_ms=measured,
+        meaning="the chunks of one prompt",
+        machine=machine(case),
+        claims=(Claim(tuple(_ways(case, _chunkings(case, prompts=1)))),),
+        assumptions=(*_common(case), *_chunk_note(case)),
+    )
+
+
+def _rate_of_prompts(case: Case, measured: float) -> Conversion:
+    """Prompt tokens a second over all requests, as the time of one prompt."""
+    new, requests = _need(case.workload.new_tokens), case.workload.requests or 1
+    return Conversion(
+        case=case,
+        measured_ms=1e3 * new / measured,
+        meaning=f"one of {requests} prompts" if requests > 1 else "the chunks of one prompt",
+        machine=machine(case),
+        claims=(Claim(tuple(_ways(case, _chunkings(case, prompts=requests)))),),
+        assumptions=(*_common(case), *_chunk_note(case)),
+    )
+
+
+def _chunk_note(case: Case) -> tuple[str, ...]:
+    if _stated_chunk(case) is None:
+        return ("chunk size not stated: the floor runs what is in flight in one step",)
+    return ()
+
+
+def _stated_chunk(case: Case) -> int | None:
+    return case.workload.chunk_tokens or case.policy.chunk_tokens
+
+
+def _chunkings(case: Case, *, prompts: int) -> dict[str, tuple[Part, ...]]:
+    """Readings of how one of ``prompts`` prompts is cut: name -> its steps, or shares of them.
+
+    Several prompts may share steps, each of at most a chunk. Fewest weights are read, fewest
+    cached rows are read again and fewest tails are kept when chunks are full and hold one prompt
+    each; a last chunk that is not full may be shared, so it is left out where there are others.
+    """
+    stated = _stated_chunk(case)
+    if stated is not None:
+        return {"as stated": _prompt_parts(case, stated, prompts)}
+    in_one = {"one step": _prompt_parts(case, None, prompts)}
+    taken = case.take.get("chunk_tokens")
+    if taken is None:
+        return in_one
+    return {f"chunk {taken}": _prompt_parts(case, int(taken), prompts)} | in_one
+
+
+def _prompt_parts(case: Case, chunk: int | None, prompts: int) -> tuple[Part, ...]:
+    new, prefix = _need(case.workload.new_tokens), _need(case.workload.prefix_tokens)
+    window: Window = "missing" if case.policy.encoder_replay else "cached"
+    if prefix == 0:
+        window = "running"
+    if chunk is None or (prompts > 1 and new <= chunk):
+        together = prompts if chunk is None else min(prompts, chunk // new)
+        shared = Request(new_tokens=new, prefix_tokens=prefix, window=window, count=together)
+        return (Part((shared,), 1 / together),)
+    counted = new if prompts == 1 else new // chunk * chunk
+    return tuple(
+        Part((request,)) for request in _chunks(counted, prefix, new + prefix, chunk, window)
+    )
+
+
+def _chunks(new: int, prefix: int, prompt: int, chunk: int, window: Window) -> Iterator[Request]:
+    for done in range(0, new, chunk):
+        yield Request(
+            new_tokens=min(chunk, new - done),
+            prefix_tokens=prefix + done,
+            prompt_tokens=prompt,
+            window=window if done == 0 else "running",
+        )
+
+
+# --- tokens -----------------------------------------------------------------------------------
+
+
+def _token(case: Case, measured: float) -> Conversion:
+    """Time per output token: steps that hold at least this request's rows."""
+    tokens = _tokens_per_step(case)
+    notes = _context_note(case)
+    return Conversion(
+        case=case,
+        measured_ms=measured * tokens,
+        meaning=f"a step that yields {tokens:g} tokens of one request",
+        machine=machine(case),
+        claims=(Claim(tuple(_ways(case, {"as stated": (_decode(case, 1),)}))),),
+        assumptions=(*_common(case), *notes),
+    )
+
+
+def _throughput(case: Case, measured: float) -> Conversion:
+    """Tokens a second of a closed loop, as the system's time per finished request."""
+    load, system = case.workload, machine(case)
+    output, callers = load.output_tokens, load.concurrency or 1
+    if output is None or (load.prompt_tokens is None and _counts_input(case)):
+        raise Unconvertible(Reason.CONDITIONS_MISSING)
+    per_second = measured * (case.gpus or 1 if case.quantity.endswith("_per_gpu") else 1)
+    tokens = output + (_need(load.prompt_tokens) if _counts_input(case) else 0)
+    steps = (output - 1) / _tokens_per_step(case)
+    assumptions = [*_common(case), *_context_note(case)]
+    knows_prompt = load.new_tokens is not None and not _lengths_are_means(case)
+    claims: list[dict[str, tuple[Part, ...]]] = []
+    if callers == 1 and knows_prompt:
+        decode = _times(_decode(case, 1), steps)
+        cut = _chunkings(case, prompts=1)
+        claims.append({name: (*parts, decode) for name, parts in cut.items()})
+    else:
+        batch = max(1, callers // system.streams)
+        share = steps / (system.replicas * callers)
+        claims.append({"as stated": (_times(_decode(case, batch), share),)})
+        if knows_prompt:
+            share = 1 / (system.replicas * system.streams)
+            cut = _chunkings(case, prompts=callers)
+            claims.append(
+                {name: tuple(_times(p, share) for p in parts) for name, parts in cut.items()}
+            )
+    if knows_prompt:
+        assumptions += _chunk_note(case)
+    return Conversion(
+        case=case,
+        measured_ms=1e3 * tokens / per_second,
+        meaning="one finished request's share of the system",
+        machine=system,
+        claims=tuple(Claim(tuple(_ways(case, claim))) for claim in claims),
+        assumptions=tuple(assumptions),
+    )
+
+
+def _times(part: Part, factor: float) -> Part:
+    return Part(part.requests, part.times * factor)
+
+
+def _counts_input(case: Case) -> bool:
+    return any(case.says(words) for words in TOTAL_TOKENS) or case.says("input with cached")
+
+
+def _lengths_are_means(case: Case) -> bool:
+    return any(case.says(words) for words in MEAN_LENGTHS)
+
+
+def _decode(case: Case, count: int) -> Part:
+    """A step of ``count`` requests at the start of their output."""
+    context = case.workload.prompt_tokens
+    if context is None or _lengths_are_means(case):
+        context = 0
+    rows = _rows_per_step(case)
+    kind: Kind = "decode" if rows == 1 else "verify"
+    return Part((Request(new_tokens=rows, prefix_tokens=context, kind=kind, count=count),))
+
+
+def _rows_per_step(case: Case) -> int:
+    speculation = case.policy.speculation
+    if speculation is None:
+        return 1
+    draft = speculation.draft_tokens
+    return 1 + (LONGEST_DRAFT if draft is None else draft)
+
+
+def _tokens_per_step(case: Case) -> float:
+    speculation = case.policy.speculation
+    if speculation is None or speculation.accept_length is None:
+        return float(_rows_per_step(case))
+    return speculation.accept_length
+
+
+def _context_note(case: Case) -> tuple[str, ...]:
+    if case.workload.prompt_tokens is None:
+        return ("context not stated: the floor has none",)
+    if _lengths_are_means(case):
+        return ("lengths are means of a trace: the floor has no context",)
+    return ()
+
+
+def _need(value: int | None) -> int:
+    if value is None:
+        raise Unconvertible(Reason.CONDITIONS_MISSING)
+    return value
+
+
+# --- readings of the policy ----------------------------------------------------------------------
+
+
+def _ways(case: Case, readings: dict[str, tuple[Part, ...]]) -> list[Way]:
+    """Every reading under every decoder replay that the source leaves open, the taken one first."""
+    stated, ways = case.policy.decoder_replay, []
+    taken = bool(case.take.get("decoder_replay", False)) if stated is None else stated
+    for name, parts in readings.items():
+        requests = [request for part in parts for request in part.requests]
+        prefills = any(request.kind == "prefill" for request in requests)
+        lost = any(request.window == "missing" for request in requests)
+        choices = [taken, not taken] if stated is None and prefills else [taken]
+        for replay in choices:
+            replays = f"replay {'on' if replay else 'off'}"
+            ways.append(
+                Way(
+                    name=f"{name}, {replays}" if prefills else name,
+                    parts=parts,
+                    decoder_replay=replay,
+                    policy=lean_policy(case, decoder_replay=replay, hit_without_window=lost),
+                    preset=preset_policy(case, decoder_replay=replay, hit_without_window=lost),
+                )
+            )
+    return ways
+
+
+def _common(case: Case) -> tuple[str, ...]:
+    notes = ["rows of KV in the trained layout, the smallest of any engine"]
+    speculation = case.policy.speculation
+    if speculation is not None and speculation.draft_tokens is None:
+        notes.append(f"draft length not stated: at most {LONGEST_DRAFT} tokens a step")
+    if speculation is not None and speculation.accept_length is None:
+        notes.append("acceptance not stated: every drafted token is taken as accepted")
+    if case.policy.decoder_replay is None:
+        notes.append("decoder replay not stated: the floor has it on where prompts run")
+    if (case.parallel.ep or 1) > 1:
+        notes.append("expert parallelism: the fullest rank has at least the mean, a TP share")
+    if (case.parallel.dp or 1) > 1:
+        notes.append("data parallelism: weights over all ranks, requests of one attention group")
+    if offloads_experts(case):
+        notes.append("experts partly on the host: weights arrive over memory and host link at once")
+    if case.policy.engram not in (None, "hbm"):
+        notes.append("Engram rows come from elsewhere: their transfer is not counted")
+    return tuple(notes)

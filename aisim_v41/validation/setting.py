@@ -1,0 +1,176 @@
+"""How a case's engine, mapping and GPU become a policy, ranks and a hardware record.
+
+Each choice that the source leaves open is made so that the bound stays a bound: the reading with
+the least work that the engine can have. `lean_policy` is that reading; `preset_policy` is what
+`aisim_v41.policy` gives a user for the same engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aisim_v41.hardware import Hardware, load_hardware
+from aisim_v41.model.parallel import Parallel
+from aisim_v41.plan.policy import RuntimePolicy, policy
+from aisim_v41.validation.cases import Case, CaseParallel
+
+ENGINES = {
+    "sglang": "sglang",
+    "vllm": "vllm",
+    "vllm fork": "vllm",
+    "vllm-backport": "vllm",
+    "vllm-ascend": "vllm",
+    "dynamo+vllm": "vllm",
+    "atom": "atom",
+    "aiter": "atom",
+    "checkpoint": "paper",
+}
+"""Engine of a case -> preset of the policy it runs; aiter is the kernel library under ATOM."""
+
+LEAN: dict[str, Any] = {
+    # Rows: the smallest of every engine's layouts (runtime-semantics §6.1). One layout, SGLang's
+    # TRT-LLM backend, has 16 B less a window row and 224 B more a main row.
+    "kv_layout": "trained",
+    # Weights as the checkpoint has them: no slice padding, no widening at load.
+    "expert_slice_multiple": 1,
+    "wo_a": "checkpoint",
+    "shared_expert": "split",
+    "attention_head_multiple": 1,
+    # A full copy of the embedding needs no all-reduce; only looked-up rows are read.
+    "embedding": "replicated",
+    # Scores: the fastest arithmetic, for what is visible, only where a choice is left.
+    "index_arithmetic": "fp4",
+    "reindex_scoring": "candidates",
+    "score_shape": "triangle",
+    "index_shortcut": "always",
+    # Hits are used to the token that the source states; replayed rows skip the compressor.
+    "hit_page_tokens": 1,
+    "hit_min_tokens": 0,
+    "replayed_rows_compress": False,
+    # Under decoder replay: 128 rows are kept, and windows start with them.
+    "replay_tail_rows": 128,
+    "replay_floor": "tail_start",
+    # Text may repeat, so that table rows may be cached; shares must be above 0.
+    "engram_distinct_share": 1e-6,
+}
+"""Overrides of a preset that leave the least work any build of an engine can have."""
+
+KV_ONLY_BOUNDARY = frozenset({"vllm"})
+"""Presets whose engine has texts in which layer 20 queries with the tail alone; SGLang and ATOM
+run it whole (runtime-semantics §1.5)."""
+
+INDEXER_PLACEMENT = "replicated"
+"""Every engine copies the indexer (runtime-semantics §4.1); the reference alone splits its heads,
+and then sums scores over the ranks."""
+
+RESIDENCY = {"hbm": "hbm", "host_sharded": "host_shared", "disk": "host_shared"}
+"""Engram of a case -> residency of the floor. On the host or a disk, rows may be shared (their sum
+over ranks is then not needed); their transfer is no part of a bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What a bound needs to know of the machine and its mapping.
+
+    Attributes:
+        hardware: the GPU.
+        parallel: tensor-parallel ranks that the bound divides weights, heads and experts by: all
+            GPUs that hold one copy of the experts. Fewer ranks would hold more each.
+        replicas: such groups in the system.
+        streams: attention groups inside one (data parallelism under expert parallelism): each runs
+            its own requests, so that the fullest holds at least 1/streams of them.
+        link_share: certain share of the collectives' bytes.
+    """
+
+    hardware: Hardware
+    parallel: Parallel
+    replicas: int
+    streams: int
+    link_share: float
+
+
+def machine(case: Case) -> Machine:
+    """The machine of a case whose mapping is stated.
+
+    Sum over the ranks, a mapping with expert parallelism reads every touched expert once, like
+    tensor parallelism, and computes the same products; so the fullest rank has at least the mean,
+    which is a rank's share under pure TP. Attention weights that data parallelism copies are
+    divided here: less than they are.
+    """
+    tp, ep, dp = case.parallel.tp or 1, case.parallel.ep or 1, case.parallel.dp or 1
+    group = max(tp * dp, ep)
+    gpus = max(case.gpus or group, group)
+    return Machine(
+        hardware=_hardware(case),
+        parallel=Parallel(tp=group),
+        replicas=max(1, gpus // group),
+        streams=max(1, group // tp),
+        link_share=_link_share(case, case.parallel),
+    )
+
+
+def _link_share(case: Case, parallel: CaseParallel) -> float:
+    """What engines may save of the collectives that pure TP sends.
+
+    With expert parallelism rows may be scattered after attention and gathered after the experts
+    (runtime-semantics §4.3): together one all-reduce of the two. INT8 sums halve the bytes again;
+    ROCm engines offer them, so that they are never certain there.
+    """
+    share = 1.0 if parallel.ep == 1 else 0.5
+    quantised = case.gpu.startswith("mi3") or case.says("quantised all-reduce")
+    return share * (0.5 if quantised else 1.0)
+
+
+def _hardware(case: Case) -> Hardware:
+    """The GPU; experts on the host add the host link to the rate at which weights can arrive."""
+    hardware = load_hardware(case.gpu)
+    link = hardware.host_link_bytes_per_s
+    if not offloads_experts(case) or link is None:
+        return hardware
+    return replace(hardware, hbm_bandwidth_bytes_per_s=hardware.hbm_bandwidth_bytes_per_s + link)
+
+
+def offloads_experts(case: Case) -> bool:
+    """Whether some expert weights lie in the host's memory."""
+    return "experts" in case.reason and "host" in case.reason
+
+
+def lean_policy(case: Case, *, decoder_replay: bool, hit_without_window: bool) -> RuntimePolicy:
+    """The reading of a case's engine with the least work.
+
+    Args:
+        case: the case.
+        decoder_replay: whether late layers run only a tail.
+        hit_without_window: whether window rows of the prefix must be recomputed.
+    """
+    engine = ENGINES[case.engine]
+    residency = RESIDENCY.get(case.policy.engram or "", "host_shared")
+    return policy(
+        engine,
+        **LEAN,
+        boundary_layer="kv_only" if engine in KV_ONLY_BOUNDARY else "full",
+        # Third-party builds skip the late layers of chunks that are not the last.
+        replay_anchor=case.policy.late_anchor or "prompt_end",
+        indexer=INDEXER_PLACEMENT,
+        engram_residency=residency,
+        decoder_replay=decoder_replay,
+        encoder_replay=_encoder_replay(case, hit_without_window),
+    )
+
+
+def preset_policy(case: Case, *, decoder_replay: bool, hit_without_window: bool) -> RuntimePolicy:
+    """What a user gets for the engine of a case, with the replays and Engram of the case."""
+    residency = case.policy.engram or case.take.get("engram", "hbm")
+    return policy(
+        ENGINES[case.engine],
+        engram_residency=residency,
+        decoder_replay=decoder_replay,
+        encoder_replay=_encoder_replay(case, hit_without_window),
+    )
+
+
+def _encoder_replay(case: Case, hit_without_window: bool) -> str:
+    if not hit_without_window:
+        return "off"
+    return "separate" if case.policy.encoder_form == "sequential" else "folded"
