@@ -26,7 +26,8 @@ WIDER: dict[Arithmetic, Arithmetic] = {
     Arithmetic.FP8: Arithmetic.BF16,
     Arithmetic.TF32: Arithmetic.BF16,
 }
-"""What runs an operator on a GPU without the class: values are widened (docs/assumptions.md).
+"""What runs an operator on a GPU without the class: values are widened (docs/assumptions.md,
+"Arithmetic").
 
 TF32 maps to BF16 because an FP32 product can be split into BF16 products; charging it once at the
 BF16 rate keeps the bound a bound.

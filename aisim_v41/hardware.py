@@ -3,7 +3,8 @@
 A `Hardware` holds ceilings only: dense peaks, bus and link rates, sizes, and two host times. How
 much of a ceiling a kernel reaches is evidence and lives in `profiles/`; an achieved rate that a
 hardware file quotes stays among its `figures` and is never multiplied into anything here.
-The files and their provenance are described in `hardware/README.md`.
+The files and their provenance are described in `hardware/README.md`; what is taken as true of them
+in docs/assumptions.md, "Hardware".
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ def link_bytes_factor(collective: Collective, group: int, *, in_network: bool) -
     All-reduce: every rank's partial sums leave it and the result comes back. Without reduction in
     the network each direction carries 2 (g - 1)/g of the payload (reduce-scatter, all-gather);
     with it, at least (g - 1)/g. All-gather: a rank receives what it does not hold, (g - 1)/g.
+    What is left out: docs/assumptions.md, "Collectives".
     """
     share = (group - 1) / group
     return share * (2 if collective is Collective.ALL_REDUCE and not in_network else 1)

@@ -1,7 +1,7 @@
 """SOL: the speed-of-light estimate of a plan, with its reasons.
 
-Three nested bounds (DESIGN §6). Only peaks enter; docs/assumptions.md says what the graph bound
-takes as true.
+Three nested bounds (DESIGN §6; docs/bounds.md). Only peaks enter; what the graph bound takes as
+true is in docs/assumptions.md, "SOL".
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _launch_bound(compiled: CompiledSol, counted: Ledger, graph_s: float) -> flo
     """The graph bound with the launch floor of the execution mode.
 
     Eager: the host launches one kernel after another, so the step is the longer of the two.
-    Graph: each kernel starts a gap after the last.
+    Graph: each kernel starts a gap after the last (docs/assumptions.md, "Launch").
     """
     launches = sum(
         forward.times * float(compiled.launch_form @ counts.totals)

@@ -7,7 +7,7 @@ Two rules, by ``policy.fraction_covers``:
 - "static" (SGLang): the engine takes that share of the memory that is free at start for weights and
   KV; buffers and graphs must live in the rest.
 
-Source: runtime-semantics §6.3.
+Source: runtime-semantics §6.3; docs/assumptions.md, "Memory".
 """
 
 from __future__ import annotations

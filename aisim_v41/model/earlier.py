@@ -1,7 +1,7 @@
 """Generations before V4.1, for comparison: KV bytes per token and parameters from shapes.
 
 They have no step model. We do not have their official config files; each figure says where it
-is from (``profiles/<name>/generation.yaml``).
+is from (``profiles/<name>/generation.yaml``; docs/assumptions.md, "Earlier generations").
 """
 
 from __future__ import annotations

@@ -92,7 +92,8 @@ def sparse_attention(rank: Rank, weights: Mapping[str, Tensor], kind: LayerKind)
     so QKᵀ and PV are 2 x heads_local x head_dim multiply-accumulates a pair. Rows are dequantised
     to BF16. Distinct rows are those that the last query alone must read: queries of a prefill may
     share the rest through any cache. Only the owner's read of rows older than the step counts as
-    unavoidable; later layers of its group may find them cached (docs/assumptions.md).
+    unavoidable; later layers of its group may find them cached (docs/assumptions.md,
+    "Distinct rows").
 
     Source: report §2.3; model-facts §4.2; row bytes runtime-semantics §6.1.
     """

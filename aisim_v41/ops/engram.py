@@ -2,7 +2,8 @@
 
 Rows are found by hashing token ids, so look-up, all-reduce and projection depend on no hidden state
 and can run beside earlier layers; only the gate waits for the streams. All run on the rows whose
-streams the layer reads. Source: model-facts §4.6; placement runtime-semantics §8.
+streams the layer reads. Source: model-facts §4.6; placement runtime-semantics §8;
+docs/assumptions.md, "Engram".
 """
 
 from __future__ import annotations

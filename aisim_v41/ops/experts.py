@@ -1,6 +1,7 @@
 """Mixture of experts of one layer: router, routed experts, shared expert.
 
-Source: model-facts §4.5. Every rank runs a slice of every expert under tensor parallelism.
+Source: model-facts §4.5. Every rank runs a slice of every expert under tensor parallelism. What is
+taken as true of routing: docs/assumptions.md, "Experts".
 """
 
 from __future__ import annotations

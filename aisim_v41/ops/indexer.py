@@ -3,7 +3,7 @@
 Score of an entry = Σ over heads of w_h·relu(q_h·k): index_heads x index_head_dim
 multiply-accumulates a query and key. FULL layers score everything visible; REINDEX layers score the
 candidate pool, or everything where the engine masks afterwards (policy ``reindex_scoring``).
-Source: model-facts §4.2-§4.3; runtime-semantics §7.
+Source: model-facts §4.2-§4.3; runtime-semantics §7; docs/assumptions.md, "Index scoring".
 """
 
 from __future__ import annotations
