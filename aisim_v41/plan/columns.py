@@ -155,5 +155,9 @@ def _order(column: Column) -> tuple[bool, int, int]:
     return (column.quantity in BOUNDS, _COUNTS.index(column.quantity), _REGIONS.index(region))
 
 
-_COUNTS: Final = tuple(Count)
+_COUNTS: Final = (
+    Count.QUERY_ROWS,
+    Count.LOGIT_ROWS,
+    *(count for count in Count if count not in (Count.QUERY_ROWS, Count.LOGIT_ROWS)),
+)
 _REGIONS: Final = tuple(Region)

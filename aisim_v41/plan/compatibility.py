@@ -28,10 +28,10 @@ MAX_PRODUCT = 1 << 62
 
 def pack(requests: Sequence[Request]) -> RequestColumns:
     """Requests as columns [requests], read from their packed form at once."""
-    rows = np.frombuffer(b"".join([request.packed for request in requests]))
-    table = rows.reshape(-1, len(PACKED_FIELDS)).T.copy()
-    highest = table.max(axis=1, initial=0.0).tolist()
-    new, prefix, prompt, count, kind, window, window_start, logprobs = table
+    packed = np.frombuffer(b"".join([request.packed for request in requests]))
+    rows = packed.reshape(-1, len(PACKED_FIELDS))
+    highest = np.maximum.reduce(rows, axis=0, initial=0.0).tolist()
+    new, prefix, prompt, count, kind, window, window_start, logprobs = rows.T
     return RequestColumns(
         new, prefix, prompt, count, kind, window, window_start, logprobs,
         longest=highest[LONGEST_FIELD], special=any(highest[SPECIAL_FIELDS]),

@@ -103,9 +103,11 @@ class LedgerProgram:
         self._row_slice = _as_slice(self._row_index)
         regions = [self.columns[place].region for place in self._row_index]
         self._touched_places = _as_slice(self._of_regions(Count.EXPERTS_TOUCHED, regions))
-        self._active_places = _as_slice(self._of_regions(Count.ACTIVE, regions))
-        self._logits = self._index[Column(Count.LOGIT_ROWS)]
-        self._head = self._index[Column(Count.HEAD_ACTIVE)]
+        self._region_active = self._of_regions(Count.ACTIVE, regions)
+        # Logit rows follow the query rows, and the head's activity that of the regions.
+        logits, head = self._index[Column(Count.LOGIT_ROWS)], self._index[Column(Count.HEAD_ACTIVE)]
+        self._row_places = _as_slice(np.array([*self._row_index, logits]))
+        self._active_places = _as_slice(np.array([*self._region_active, head]))
         experts = model.experts
         missed = 1.0 - experts.top_k / experts.routed
         self._log_miss = float(np.log(missed)) if missed > 0 else -1e3
@@ -126,13 +128,10 @@ class LedgerProgram:
     @property
     def expert_columns(self) -> list[tuple[int, int]]:
         """Pairs of places: experts touched and activity of each region."""
-        touched, active = self._touched_places, self._active_places
-        return [
-            (t, a)
-            for t, a in zip(
-                range(touched.start, touched.stop), range(active.start, active.stop), strict=True
-            )
-        ]
+        touched = self._touched_places
+        return list(
+            zip(range(touched.start, touched.stop), self._region_active.tolist(), strict=True)
+        )
 
     # --- evaluating -------------------------------------------------------------------------
 
@@ -143,10 +142,10 @@ class LedgerProgram:
             requests: columns of equal width.
             one_step: the requests form one step; otherwise each is a step of its own.
         """
-        table = self.rules.positions(requests, one_step=one_step)
-        width = table.shape[1]
+        width = len(requests.new)
         basis = np.empty((self._basis_rows, width))
-        basis[: spans.PLACES] = table
+        table = basis[: spans.PLACES]
+        self.rules.positions(requests, table, one_step=one_step)
         visible = self._to_points @ table
         grouped = visible[self._grouped]
         np.floor(grouped, out=grouped)
@@ -213,16 +212,16 @@ class LedgerProgram:
     def _derive(self, totals: Floats) -> None:
         """Experts touched and activity of each region, from the step's total rows."""
         experts = self.model.experts
-        rows = totals[self._row_slice]
-        active = np.minimum(rows, 1.0)
-        totals[self._active_places] = active
+        active = totals[self._active_places]
+        np.minimum(totals[self._row_places], 1.0, out=active)
+        touched = totals[self._touched_places]
         if self.policy.expert_routing == "fewest":
-            totals[self._touched_places] = active * experts.top_k
-        else:
-            # Expected distinct experts of independent uniform draws: E (1 - (1 - k/E)^rows).
-            miss = np.expm1(rows * self._log_miss)
-            totals[self._touched_places] = miss * -float(experts.routed)
-        totals[self._head] = np.minimum(totals[self._logits], 1.0)
+            np.multiply(active[: len(touched)], experts.top_k, out=touched)
+            return
+        # Expected distinct experts of independent uniform draws: E (1 - (1 - k/E)^rows).
+        np.multiply(totals[self._row_slice], self._log_miss, out=touched)
+        np.expm1(touched, out=touched)
+        touched *= -float(experts.routed)
 
     # --- building -------------------------------------------------------------------------
 

@@ -70,7 +70,7 @@ def request_columns(frame: pd.DataFrame, model: Model, policy: RuntimePolicy) ->
         special=any(name in frame.columns for name in PACKED_FIELDS[SPECIAL_FIELDS]),
     )
     _refuse_inconsistent(columns)
-    columns.prompt = np.maximum(columns.prompt, prefix + new)
+    columns.prompt = np.where(columns.kind == PREFILL, columns.prompt, prefix + new)
     columns.longest = float(columns.prompt.max(initial=0.0))
     place = check_columns(model, policy, columns)
     if place is not None:

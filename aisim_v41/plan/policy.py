@@ -2,7 +2,7 @@
 
 A preset describes one engine at one revision (``profiles/deepseek-v4.1-flash/policies.yaml``);
 each field can be overridden and is echoed in the result. Meaning and source of every field:
-``docs/policies.md``.
+``docs/policies.md``. What presets can be trusted for: docs/assumptions.md, "Presets".
 """
 
 from __future__ import annotations
@@ -99,6 +99,8 @@ class RuntimePolicy:
         page_tokens: Tokens of one KV page.
         page_counts: A page spans ``page_tokens`` tokens for every owner ("tokens"), or holds as
             many entries, so that an owner of ratio r spans r times as many tokens ("entries").
+        kv_blocks: Every kind of row has pages of its own ("own"), or all of them draw blocks of
+            one size from one pool ("shared", see `aisim_v41.memory.blocks`).
         window_slots: Window rows kept for one running request [rows] (ring capacity).
         window_page_rows: Window rows of one page [rows].
         window_pool: Window KV is a ring for each request ("per_request"), a pool sized as a
@@ -164,6 +166,7 @@ class RuntimePolicy:
     draft_pool: Literal["layers", "pool_share"] = "layers"
     page_tokens: int = 256
     page_counts: Literal["tokens", "entries"] = "tokens"
+    kv_blocks: Literal["own", "shared"] = "own"
     window_slots: int = 128
     window_page_rows: int = 128
     window_pool: Literal["per_request", "ratio", "request_cap"] = "per_request"

@@ -1,4 +1,4 @@
-"""What one sequence does in one step."""
+"""What one sequence does in one step (docs/assumptions.md, "Requests")."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Request:
             PACKED.pack(
                 self.new_tokens,
                 self.prefix_tokens,
-                max(prompt, end),
+                prompt if self.kind == "prefill" else end,
                 self.count,
                 KIND_CODES[self.kind],
                 WINDOW_CODES[self.window],

@@ -1,7 +1,8 @@
 """Which rows of a request each group of layers runs, and how far back its window reaches.
 
 This module is the meaning of the replay policies (runtime-semantics §1-§3). It knows nothing of
-counts: it turns requests into positions, for all requests at once.
+counts: it turns requests into positions, for all requests at once. What is taken as true:
+docs/assumptions.md, "Replay".
 
 Layers fall into at most three regions: FULL layers run every row; the BOUNDARY layer writes KV for
 every row and queries with the tail; LATE layers run the tail alone. HEAD is the part of the late
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from aisim_v41.model.description import Model
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.reach import Floats
-from aisim_v41.plan.request import KIND_CODES, WINDOW_CODES
+from aisim_v41.plan.request import KIND_CODES, MAX_TOKENS, WINDOW_CODES
 
 PREFILL = KIND_CODES["prefill"]
 DECODE = KIND_CODES["decode"]
@@ -74,12 +75,12 @@ PREFIX: Final = 1
 """Positions whose global entries exist before the step."""
 START: Final = 2
 """First row of FULL layers; before PREFIX where encoder replay recomputes rows."""
-FLOOR: Final = 3
-"""Oldest position visible to windows of FULL (and BOUNDARY) layers."""
-LATE_START: Final = 4
-LATE_FLOOR: Final = 5
-HEAD_START: Final = 6
+LATE_START: Final = 3
+HEAD_START: Final = 4
 """HEAD rows are [HEAD_START, LATE_START); empty where equal."""
+FLOOR: Final = 5
+"""Oldest position visible to windows of FULL (and BOUNDARY) layers."""
+LATE_FLOOR: Final = 6
 LOGIT_ROWS: Final = 7
 ONE: Final = 8
 """The constant 1, so that offsets are linear forms too."""
@@ -91,70 +92,55 @@ class SpanRules:
     """The replay rules of one model under one policy."""
 
     policy: RuntimePolicy
-    window: int
-    has_owner: bool
-    """Whether any layer owns global KV."""
-    trimmed_layers: int
-    """Layers after the last KV owner: those whose window KV a cut leaves incomplete."""
+    tail_rows: int
+    """Rows that LATE layers keep of one request."""
+    cuts: bool
+    """Whether any layer runs a tail: replay is on and a layer comes after the last owner."""
+    adopts_hits: bool
+    """Whether prefix-cache hits are treated apart at all."""
 
     @classmethod
     def of(cls, model: Model, policy: RuntimePolicy) -> SpanRules:
         """Rules of a model under a policy."""
         boundary = model.boundary
         late = 0 if boundary is None else len(model.layers) - boundary - 1
-        return cls(policy, model.attention.window, boundary is not None, late)
+        tail_rows = policy.replay_tail_rows
+        if policy.replay_exact:
+            # Each trimmed layer needs window - 1 rows more than the next: 19 x 127 + 1 = 2414.
+            rows = late * (model.attention.window - 1) + 1
+            multiple = policy.replay_exact_multiple
+            tail_rows = -(-rows // multiple) * multiple
+        partial = boundary is not None and policy.boundary_layer == "kv_only"
+        return cls(
+            policy=policy,
+            tail_rows=tail_rows,
+            cuts=policy.decoder_replay and (late > 0 or partial),
+            adopts_hits=policy.encoder_replay != "off" or policy.hit_page_tokens > 1,
+        )
 
-    @property
-    def tail_rows(self) -> int:
-        """Rows that LATE layers keep of one request."""
-        if not self.policy.replay_exact:
-            return self.policy.replay_tail_rows
-        # Each trimmed layer needs window - 1 rows more than the next: 19 x 127 + 1 = 2414.
-        rows = self.trimmed_layers * (self.window - 1) + 1
-        multiple = self.policy.replay_exact_multiple
-        return -(-rows // multiple) * multiple
-
-    def positions(self, requests: RequestColumns, *, one_step: bool) -> Floats:
-        """Positions of every request: [place, width], see `END` and the rest.
+    def positions(self, requests: RequestColumns, table: Floats, *, one_step: bool) -> None:
+        """Positions of every request.
 
         Args:
             requests: the columns.
+            table: receives them: [place, width], see `END` and the rest.
             one_step: they form one step; otherwise each column is a step of its own.
         """
-        table = np.empty((PLACES, len(requests.new)))
         np.add(requests.prefix, requests.new, out=table[END])
+        table[PREFIX:FLOOR] = requests.prefix
+        table[FLOOR:LOGIT_ROWS] = requests.window_start
         if self.adopts_hits and requests.special:
-            table[PREFIX], table[START], table[FLOOR] = self._adopt_hits(requests)
-        else:
-            table[PREFIX : START + 1] = requests.prefix
-            table[FLOOR] = requests.window_start
+            self._adopt_hits(requests, table)
         prefill = requests.kind == PREFILL
         if self.cuts:
             self._cut(requests, prefill, table, one_step=one_step)
-        else:
-            table[LATE_START] = table[HEAD_START] = table[START]
-            table[LATE_FLOOR] = table[FLOOR]
-        self._count_logits(requests, prefill, table)
+        self._count_logits(requests, table)
         table[ONE] = 1.0
-        return table
 
-    @property
-    def cuts(self) -> bool:
-        """Whether any layer runs a tail: replay is on and a layer comes after the last owner."""
-        late = self.trimmed_layers > 0 or self.policy.boundary_layer == "kv_only"
-        return self.policy.decoder_replay and self.has_owner and late
-
-    @property
-    def adopts_hits(self) -> bool:
-        """Whether prefix-cache hits are treated apart at all."""
-        return self.policy.encoder_replay != "off" or self.policy.hit_page_tokens > 1
-
-    def _adopt_hits(self, requests: RequestColumns) -> tuple[Floats, Floats, Floats]:
+    def _adopt_hits(self, requests: RequestColumns, table: Floats) -> None:
         """Prefix, first row and window floor after rounding hits and recomputing lost windows."""
         policy = self.policy
         hit = requests.window != RUNNING
-        if not hit.any():
-            return requests.prefix, requests.prefix, requests.window_start
         page = policy.hit_page_tokens
         prefix = np.where(hit, requests.prefix // page * page, requests.prefix)
         lost = requests.window == MISSING
@@ -162,10 +148,12 @@ class SpanRules:
             # Restored whole where one exists and the hit ends a window before the prompt does.
             late_hit = prefix > requests.prompt - policy.encoder_replay_rows
             lost |= (requests.window == SNAPSHOT) & late_hit
-        prefix = np.where(lost & (prefix <= policy.hit_min_tokens), 0, prefix)
-        replayed = np.where(lost, np.minimum(prefix, policy.encoder_replay_rows), 0)
+        prefix = np.where(lost & (prefix <= policy.hit_min_tokens), 0.0, prefix)
+        replayed = np.where(lost, np.minimum(prefix, policy.encoder_replay_rows), 0.0)
         start = prefix - replayed
-        return prefix, start, np.where(lost, start, requests.window_start)
+        table[PREFIX] = prefix
+        table[START:FLOOR] = start
+        table[FLOOR:LOGIT_ROWS] = np.where(lost, start, requests.window_start)
 
     def _cut(
         self,
@@ -179,7 +167,8 @@ class SpanRules:
         policy, tail = self.policy, self.tail_rows
         end, start, floor = table[END], table[START], table[FLOOR]
         if policy.replay_anchor == "step_end":
-            kept_from = np.maximum(start, end - tail)
+            kept_from = end - tail
+            np.maximum(kept_from, start, out=kept_from)
         else:
             kept_from = np.minimum(end, np.maximum(start, requests.prompt - tail))
         if policy.replay_floor == "tail_start":
@@ -202,31 +191,31 @@ class SpanRules:
             cut = cut & (tokens >= policy.replay_exact_min_tokens)
         if policy.prompt_logprobs == "all_rows" and requests.special:
             cut = cut & (requests.prompt_logprobs == 0)
-        late_start = np.where(cut, kept_from, start)
-        table[LATE_START] = late_start
-        table[LATE_FLOOR] = np.where(cut, kept_floor, floor)
-        if policy.prompt_logprobs == "two_floors":
-            late_start = np.where(requests.prompt_logprobs != 0, start, late_start)
-        table[HEAD_START] = late_start
+        np.copyto(table[LATE_START:FLOOR], kept_from, where=cut)
+        np.copyto(table[LATE_FLOOR], kept_floor, where=cut)
+        if policy.prompt_logprobs == "two_floors" and requests.special:
+            np.copyto(table[HEAD_START], start, where=requests.prompt_logprobs != 0)
 
-    def _count_logits(
-        self, requests: RequestColumns, prefill: npt.NDArray[np.bool_], table: Floats
-    ) -> None:
+    def _count_logits(self, requests: RequestColumns, table: Floats) -> None:
         """Rows that reach the head: the last of a finished prompt, all of a verify step.
 
         A replay in a forward of its own has one too (runtime-semantics §2.1).
         """
         end, out = table[END], table[LOGIT_ROWS]
-        alone = self.policy.encoder_replay == "separate"
-        np.subtract(end, table[START if alone else PREFIX], out=out)
-        np.minimum(out, 1.0, out=out)
-        out *= end >= requests.prompt
-        last_only = prefill
+        # Of the rows that ran the last layer: one at most in prefill, else all.
+        most = requests.kind * MAX_TOKENS
+        most += 1.0
+        first = table[HEAD_START]
+        if requests.special and self.policy.encoder_replay != "separate":
+            first = np.maximum(first, table[PREFIX])
+        np.subtract(end, first, out=out)
         if requests.special:
-            last_only = prefill & (requests.prompt_logprobs == 0)
-        if not last_only.all():
-            new_rows = end - np.maximum(table[PREFIX], table[HEAD_START])
-            np.copyto(out, new_rows, where=~last_only)
+            wanted = requests.prompt_logprobs != 0
+            rows = out.copy()
+        np.minimum(out, most, out=out)
+        out *= end >= requests.prompt
+        if requests.special:
+            np.copyto(out, rows, where=wanted)
 
 
 def _anywhere(flags: npt.NDArray[np.bool_], one_step: bool) -> npt.NDArray[np.bool_]:
