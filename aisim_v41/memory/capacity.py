@@ -92,8 +92,10 @@ class CapacityReport:
     @property
     def needed_kv_bytes(self) -> int:
         """The least KV with which the engine starts: one request of the longest context [B]."""
-        slots = None if self.pool.window.kind == "per_request" else self.setting.rank_requests
-        return self.pool.bytes_for_sessions(1, self.setting.max_length, slots)
+        length = self.setting.max_length
+        if self.pool.window.kind == "per_request":
+            return self.pool.admitted_bytes(length)
+        return self.pool.bytes_for_sessions(1, length, self.setting.rank_requests)
 
     @property
     def failing(self) -> str | None:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from aisim_v41.errors import InvalidInputError
 from aisim_v41.hardware import Hardware
+from aisim_v41.memory.blocks import SharedBlocks
 from aisim_v41.memory.budget import budget
-from aisim_v41.memory.pool import KvPool, kv_pool
-from aisim_v41.memory.terms import Kind, Term, round_up, total
+from aisim_v41.memory.pool import KvPool, kv_pool, padding_term
+from aisim_v41.memory.terms import Kind, Term, total
 from aisim_v41.memory.workspace import LargestStep
 from aisim_v41.plan.plan import Plan
 from aisim_v41.plan.request import Request
@@ -115,10 +116,7 @@ def kv_terms(pool: KvPool, requests: Iterable[Request]) -> tuple[Term, ...]:
             _term(f"index keys of layer {owner.layer}", pages * owner.index_bytes,
                   f"{shown} x {owner.index_bytes} B"),
         ]  # fmt: skip
-    rows = sum(
-        count * round_up(min(end, pool.window.live_rows), pool.window_page_rows)
-        for count, end in held
-    )
+    rows = sum(count * pool.window_rows(end) for count, end in held)
     windows = rows // pool.window_page_rows * pool.window_layers * pool.window_page_bytes
     found.append(_term("window KV", windows, f"{rows} rows x {pool.window_layers} layers"))
     base = total(found)
@@ -132,7 +130,23 @@ def kv_terms(pool: KvPool, requests: Iterable[Request]) -> tuple[Term, ...]:
         _term("state of unfinished groups", running * pool.pair_bytes,
               f"{running} requests x {pool.pair_bytes} B")
     )  # fmt: skip
+    if pool.blocks is not None:
+        found.append(padding_term(pool.blocks, _held(pool, pool.blocks, held), total(found)))
     return tuple(found)
+
+
+def _held(pool: KvPool, blocks: SharedBlocks, requests: list[tuple[int, int]]) -> int:
+    """Whole blocks that (count, end) requests hold [B]."""
+    count = sum(
+        number
+        * (
+            blocks.token_blocks(end)
+            + blocks.window_groups * pool.window_rows(end) // pool.window_page_rows
+            + blocks.state_groups
+        )
+        for number, end in requests
+    )
+    return count * blocks.stride_bytes
 
 
 def _term(name: str, amount: int, formula: str) -> Term:

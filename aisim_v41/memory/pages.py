@@ -106,14 +106,14 @@ def _stride(rows: int, row_bytes: int, alignment: int) -> int:
     return row_bytes if rows == 1 else round_up(rows * row_bytes, alignment)
 
 
-def pair_ring_bytes(model: Model, policy: RuntimePolicy) -> int:
+def ring_bytes(model: Model, policy: RuntimePolicy) -> tuple[int, ...]:
     """State of unfinished groups of one request [B]: FP32 value and score, one ring an owner.
 
-    Source: model-facts §4.4 (reference: as many rows as the ratio, 24,576 B for three owners),
-    runtime-semantics §6.2.
+    Owners of ratio 1 need none. Source: model-facts §4.4 (reference: as many rows as the ratio,
+    24,576 B for three owners), runtime-semantics §6.2.
     """
     row = 2 * FP32.element_bytes(1, model.attention.head_dim)
-    return sum(
+    return tuple(
         max(policy.pair_ring_rows, owner.ratio) * row
         for owner in model.kv_owners
         if owner.ratio > 1

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from aisim_v41.errors import InvalidInputError, OutOfRangeError
-from aisim_v41.memory.pages import OwnerPages, owner_pages, pair_ring_bytes, window_page_bytes
+from aisim_v41.errors import InvalidInputError, OutOfRangeError, UnsupportedPlanError
+from aisim_v41.memory.blocks import SharedBlocks, shared_blocks
+from aisim_v41.memory.pages import OwnerPages, owner_pages, ring_bytes, window_page_bytes
 from aisim_v41.memory.terms import Kind, Term, round_up, total
 from aisim_v41.memory.window import WindowRule, window_rule
 from aisim_v41.model.cache_rows import cache_rows
@@ -47,6 +48,8 @@ class KvPool:
     """State of unfinished groups of one request [B]."""
     share: Fraction
     """By how much the engine enlarges the pool for a drafter (1: not at all)."""
+    blocks: SharedBlocks | None = None
+    """The rule of a pool in which everything draws blocks of one size."""
 
     @property
     def page_tokens(self) -> int:
@@ -56,6 +59,8 @@ class KvPool:
     @property
     def bytes_per_token(self) -> Fraction:
         """Slope [B/token] with pages rounded; windows belong to it only under the ratio rule."""
+        if self.blocks is not None:
+            return self.blocks.bytes_per_token
         slope = sum(
             (Fraction(owner.page_bytes, owner.span_tokens) for owner in self.owners), Fraction(0)
         )
@@ -74,6 +79,8 @@ class KvPool:
     @property
     def fixed_bytes_per_request(self) -> int:
         """What one more running request takes before it has a single token [B]."""
+        if self.blocks is not None:
+            return self.blocks.stride_bytes * self.blocks.request_blocks
         rows = {"per_request": self.window.ring_rows, "request_cap": self.window.request_rows}
         windows = rows.get(self.window.kind, 0) * self._window_bytes_per_row
         return math.ceil(windows * self.share) + self.pair_bytes
@@ -82,6 +89,9 @@ class KvPool:
         """KV [B] of a pool of ``tokens`` tokens for ``requests`` running requests."""
         _check(tokens=tokens, requests=requests)
         tokens = round_up(tokens, self.page_tokens)
+        if self.blocks is not None:
+            held = self.blocks.token_blocks(tokens) + requests * self.blocks.request_blocks
+            return held * self.blocks.stride_bytes
         return self._bytes(self._global_bytes(tokens), tokens, requests)
 
     def tokens_for(self, kv_bytes: int, requests: int) -> int:
@@ -111,6 +121,9 @@ class KvPool:
         _check(sessions=sessions, length=length)
         requests = sessions if slots is None else max(slots, sessions)
         _check(requests=requests)
+        if self.blocks is not None:
+            held = sessions * self.blocks.token_blocks(length)
+            return (held + requests * self.blocks.request_blocks) * self.blocks.stride_bytes
         own = sum(owner.pages(length) * owner.page_bytes for owner in self.owners)
         if self.window.kind != "ratio":
             return self._bytes(sessions * own, 0, requests)
@@ -128,12 +141,34 @@ class KvPool:
             MOST if slots is None else slots,
         )
 
+    def admitted_bytes(self, length: int) -> int:
+        """KV [B] that one session of ``length`` tokens must find to be admitted.
+
+        More than `session_bytes` where the engine also counts a whole chunk of window rows.
+        """
+        _check(length=length)
+        if self.blocks is None:
+            return self.session_bytes(length)
+        return self.blocks.admitted_blocks(length) * self.blocks.stride_bytes
+
     def concurrency(self, kv_bytes: int, length: int) -> Fraction:
         """Sessions of ``length`` tokens as a fraction, the way vLLM prints it.
 
         Its "GPU KV cache size" is this number times ``length``, not a rate (deployment question 4).
         """
-        return Fraction(kv_bytes, self.session_bytes(length))
+        if self.blocks is None:
+            return Fraction(kv_bytes, self.session_bytes(length))
+        blocks = kv_bytes // self.blocks.stride_bytes
+        return Fraction(blocks, max(1, self.blocks.admitted_blocks(length)))
+
+    def window_rows(self, end: int) -> int:
+        """Window rows that a request of ``end`` tokens holds, in whole pages [rows]."""
+        held = round_up(min(end, self.window.live_rows), self.window_page_rows)
+        if self.blocks is None:
+            return held
+        return min(
+            round_up(end, self.window_page_rows), self.blocks.window_pages * self.window_page_rows
+        )
 
     def parts(self, tokens: int, requests: int) -> tuple[Term, ...]:
         """What `bytes_for` consists of, by owner and kind of row; the bytes add up to it."""
@@ -171,6 +206,8 @@ class KvPool:
                 source="runtime-semantics §6.2",
             )
         )
+        if self.blocks is not None:
+            found.append(padding_term(self.blocks, self.bytes_for(tokens, requests), total(found)))
         return tuple(found)
 
     @property
@@ -199,23 +236,59 @@ def kv_pool(model: Model, policy: RuntimePolicy) -> KvPool:
 
     Raises:
         MissingProfileError: the policy names a row layout that does not exist.
+        UnsupportedPlanError: shared blocks with a window rule that needs a pool of its own.
     """
     rows = cache_rows(model, policy.kv_layout)
     layers = len(model.layers)
     drafts = model.draft is not None and policy.speculation != "off"
     by_share = policy.draft_pool == "pool_share"
-    blocks = model.draft.blocks if model.draft is not None and drafts and not by_share else 0
-    return KvPool(
+    counted = model.draft.blocks if model.draft is not None and drafts and not by_share else 0
+    window, rings = window_rule(model, policy), ring_bytes(model, policy)
+    pool = KvPool(
         layout=rows.name,
         owners=owner_pages(model, rows, policy),
-        window=window_rule(model, policy),
+        window=window,
         window_page_bytes=window_page_bytes(rows, policy),
         window_page_rows=policy.window_page_rows,
         window_row_bytes=rows.window_bytes,
-        window_layers=layers + blocks,
-        pair_bytes=pair_ring_bytes(model, policy),
+        window_layers=layers + counted,
+        pair_bytes=sum(rings),
         share=Fraction(layers + 1, layers) if drafts and by_share else Fraction(1),
     )
+    return pool if policy.kv_blocks == "own" else _shared(pool, rings, policy)
+
+
+def padding_term(blocks: SharedBlocks, held_bytes: int, used_bytes: int) -> Term:
+    """What whole blocks of one size take beyond the pages that lie in them."""
+    return Term(
+        name="padding of shared blocks",
+        kind=Kind.KV,
+        bytes=held_bytes - used_bytes,
+        formula=f"{held_bytes // blocks.stride_bytes} blocks x {blocks.stride_bytes} B - "
+        f"{used_bytes} B of pages",
+        source="vllm/v1/core/kv_cache_utils.py; policy field kv_blocks",
+    )
+
+
+def _shared(pool: KvPool, rings: tuple[int, ...], policy: RuntimePolicy) -> KvPool:
+    for name, wanted in (("window_pool", "per_request"), ("draft_pool", "layers")):
+        if getattr(policy, name) != wanted:
+            raise UnsupportedPlanError(
+                f"kv_blocks = 'shared' and {name} = {getattr(policy, name)!r} exclude each other "
+                f"({policy.revision}): windows and draft blocks draw blocks from the one pool. Use "
+                f"{name} = {wanted!r}, or kv_blocks = 'own'."
+            )
+    blocks = shared_blocks(
+        owners=pool.owners,
+        window=pool.window,
+        window_page_bytes=pool.window_page_bytes,
+        window_page_rows=pool.window_page_rows,
+        window_layers=pool.window_layers,
+        ring_bytes=rings,
+        chunk_tokens=policy.chunk_tokens,
+    )
+    ring = replace(pool.window, ring_rows=blocks.window_pages * pool.window_page_rows)
+    return replace(pool, blocks=blocks, window=ring)
 
 
 def _owner_terms(owner: OwnerPages, tokens: int) -> tuple[Term, Term]:
