@@ -1,0 +1,158 @@
+"""The shell, run as a process: text for people, JSON for programs, one line for bad input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import aisim_v41 as aisim
+
+
+def shell(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "aisim_v41.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def answer(*arguments: str):
+    done = shell(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+def test_the_main_question_in_one_line():
+    on, off = answer(
+        "estimate", "--gpu", "gb300", "--tp", "4", "--engine", "sglang",
+        "--decoder-replay", "both", "--prefill", "8192", "--decode", "32x32768",
+    )  # fmt: skip
+    # 21 x 8192 + 19 x 128 rows of the prompt, 40 x 32 of the decodes (runtime-semantics #9).
+    assert on["token_layers"] == 174_464 + 40 * 32
+    assert off["token_layers"] == 40 * 8192 + 40 * 32
+    assert on["memory"]["fits"] is True
+    assert 0 < on["bounds_ms"]["resource"] <= on["bounds_ms"]["graph"] < off["bounds_ms"]["graph"]
+    assert on["band_ms"][1] is None
+    model = aisim.load_model("deepseek-v4.1-flash")
+    plan = aisim.Plan(
+        model,
+        [
+            aisim.Request(new_tokens=8192),
+            aisim.Request(new_tokens=1, prefix_tokens=32768, kind="decode", count=32),
+        ],
+        parallel=aisim.Parallel(tp=4),
+        policy=aisim.policy("sglang", decoder_replay=True),
+    )
+    assert on["latency_ms"] == aisim.estimate(plan, aisim.load_hardware("gb300")).latency_ms
+
+
+def test_the_same_as_text():
+    done = shell("estimate", "--decode", "4x4k", "--decoder-replay", "both")
+    assert done.returncode == 0, done.stderr
+    for part in ("decoder replay on", "decoder replay off", "graph bound", "memory: fits", "side"):
+        assert part in done.stdout
+
+
+def test_layers_answer_who_owns_what():
+    document = answer("layers")
+    layer = document["layers"][29]
+    assert (layer["kind"], layer["kv_owner"], layer["selection_producer"]) == ("reuse", 20, 28)
+    assert document["revision"] == "fb2764a5cf321eaa5070ca8f9e892818f477c16d"
+    text = shell("layers")
+    assert text.returncode == 0
+    assert "window_only" in text.stdout
+
+
+def test_an_earlier_generation_is_compared_not_stepped():
+    assert answer("layers", "--model", "deepseek-v4-flash")["kv_bytes_per_token"] == 3514.25
+    refused = shell("estimate", "--model", "deepseek-v4-flash", "--decode", "100")
+    assert refused.returncode == 2
+    assert "comparison only" in refused.stderr
+
+
+def test_ledger_rows_sum_to_token_layers():
+    document = answer("ledger", "--prefill", "2x129@100", "--engine", "sglang")
+    rows = sum(row["query_rows"] for row in document["rows"])
+    assert rows == document["token_layers"] == 2 * (21 * 129 + 19 * 128)
+    text = shell("ledger", "--prefill", "2x129@100", "--engine", "sglang")
+    assert "rows [101, 229), window from 101" in text.stdout
+    table = shell("ledger", "--prefill", "10", "--every-layer")
+    assert table.returncode == 0
+    assert "scored_positions" in table.stdout
+
+
+def test_capacity_says_what_fails():
+    fits = answer("capacity", "--gpu", "gb300", "--tp", "4")
+    assert fits["starts"] is True
+    assert fits["failing"] is None
+    tight = answer(
+        "capacity", "--gpu", "mi300x", "--tp", "2", "--engine", "vllm",
+        "--set", "engram_residency=host_sharded", "--max-length", "1m",
+    )  # fmt: skip
+    assert tight["starts"] is False
+    assert tight["short_bytes"] > 0
+    assert tight["failing"]
+    assert "frees most" in shell("capacity", "--gpu", "gb300", "--tp", "4").stdout
+
+
+def test_policy_fields_from_the_shell():
+    plain = answer("estimate", "--decode", "8x4096", "--engine", "sglang")
+    fewest = answer(
+        "estimate", "--decode", "8x4096", "--engine", "sglang", "--set", "expert_routing=fewest"
+    )
+    assert fewest["latency_ms"] < plain["latency_ms"]
+    assert fewest["policy_changed_fields"]["expert_routing"] == "fewest"
+
+
+def test_a_model_and_a_gpu_by_path(tmp_path: Path):
+    root = Path(__file__).parents[2]
+    config = tmp_path / "config.json"
+    config.write_text((root / "profiles/deepseek-v4.1-flash/config.json").read_text())
+    gpu = tmp_path / "mine.yaml"
+    gpu.write_text((root / "hardware/b200.yaml").read_text())
+    ours = answer("estimate", "--decode", "64", "--model", str(config), "--gpu", str(gpu))
+    packaged = answer("estimate", "--decode", "64", "--gpu", "b200")
+    assert ours["latency_ms"] == packaged["latency_ms"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["estimate"], ["no requests", "--prefill"]),
+        (["estimate", "--prefill", "ten"], ["--prefill", "'ten'", "8192"]),
+        (["estimate", "--prefill", "10@"], ["--prefill", "''"]),
+        (["estimate", "--decode", "4@4"], ["--decode", "32x32768"]),
+        (["estimate", "--decode", "2m"], ["context", "1048576"]),
+        (["estimate", "--decode", "9", "--gpu", "gb301"], ["gb301", "gb300"]),
+        (["estimate", "--decode", "9", "--engine", "sglan"], ["sglan", "sglang"]),
+        (["estimate", "--decode", "9", "--tp", "3"], ["tp = 3", "1, 2, 4, 8"]),
+        (["estimate", "--decode", "9", "--decoder-replay", "maybe"], ["maybe", "on, off or both"]),
+        (["estimate", "--decode", "9", "--set", "page=3"], ["page", "nearest"]),
+        (["estimate", "--decode", "9", "--set", "chunk_tokens"], ["FIELD=VALUE"]),
+        (["estimate", "--decode", "9", "--set", "memory_fraction=x"], ["memory_fraction"]),
+        (["estimate", "--decode", "9", "--method", "guess"], ["guess", "sol"]),
+        (["layers", "--model", "nowhere/config.json"], ["nowhere/config.json"]),
+        (["capacity", "--max-length", "far"], ["--max-length", "128k"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_bad_input_is_one_line(arguments: list[str], parts: list[str]):
+    done = shell(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert [part for part in parts if part not in done.stderr] == []
+
+
+def test_help_lists_the_commands():
+    done = shell("--help")
+    assert done.returncode == 0
+    for command in ("layers", "ledger", "estimate", "capacity", "claims", "validate"):
+        assert command in done.stdout
