@@ -49,6 +49,7 @@ _HEADING = re.compile(r"^(#{1,6})\s+(.+?)\s*#*$", re.MULTILINE)
 _LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 _REFERENCE = re.compile(r'docs/([\w-]+\.md)(?:`{0,2},? "([^"]+)")?')
 _CODE_SPAN = re.compile(r"`([^`\n]+)`")
+_PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
@@ -159,6 +160,25 @@ def test_names_of_the_library_exist(path: Path):
         assert base.is_dir() or base.with_suffix(".py").exists(), dotted
     for name in re.findall(r"\baisim\.(\w+)", text):
         assert name in aisim.__all__, name
+
+
+def test_imports_go_one_way_as_the_page_says():
+    rows = table_rows(section(page("architecture.md"), "Layers of the code"))
+    order = [cells[0].strip("`").removeprefix("aisim_v41.") for cells in rows]
+    packages = [
+        path.name for path in (ROOT / "aisim_v41").iterdir() if (path / "__init__.py").exists()
+    ]
+    assert sorted(order) == sorted(packages)
+    for place, name in enumerate(order):
+        for path in (ROOT / "aisim_v41" / name).rglob("*.py"):
+            used = set(re.findall(r"\baisim_v41\.(\w+)[\w.]* import", path.read_text("utf-8")))
+            assert used & set(order[place + 1 :]) == set(), shown(path)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=shown)
+def test_examples_run(path: Path):
+    for example in _PYTHON.findall(path.read_text(encoding="utf-8")):
+        exec(compile(example, shown(path), "exec"), {})
 
 
 # --- nomenclature ---------------------------------------------------------------------------------
