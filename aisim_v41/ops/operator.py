@@ -50,8 +50,11 @@ class Traffic(StrEnum):
     """Intermediates that a kernel writes and reads back."""
 
 
-MUST_CROSS_HBM = frozenset({Traffic.WEIGHTS, Traffic.KV_READ, Traffic.KV_WRITE, Traffic.TABLE_READ})
-"""Bytes that memory must deliver whatever is cached, selected or fused."""
+MUST_CROSS_HBM = frozenset({Traffic.WEIGHTS, Traffic.KV_READ, Traffic.KV_WRITE})
+"""Bytes that memory must deliver whatever is cached, selected or fused.
+
+Engram rows are not among them: repeated text asks for the same rows again.
+"""
 
 
 class Collective(StrEnum):

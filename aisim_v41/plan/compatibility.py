@@ -52,10 +52,9 @@ class Conflict:
 
 CONFLICTS: tuple[Conflict, ...] = (
     Conflict(
-        ("sglang",), "decoder replay", "a full prefill graph",
-        "the late layers change their row count; use prefill_execution='eager' or "
-        "'breakable_graph'",
-        lambda p, m: p.decoder_replay and p.prefill_execution == "full_graph",
+        ("sglang",), "decoder replay", "a prefill graph",
+        "the late layers change their row count; use prefill_execution='eager'",
+        lambda p, m: p.decoder_replay and p.prefill_execution != "eager",
     ),
     Conflict(
         ("vllm",), "decoder replay", "a full prefill graph",

@@ -40,6 +40,8 @@ REFUSED = [
     # Prefill graphs (§1.4, §1.5).
     ("sglang", {"decoder_replay": True, "prefill_execution": "full_graph"}, {},
      "decoder replay", "prefill graph"),
+    ("sglang", {"decoder_replay": True, "prefill_execution": "breakable_graph"}, {},
+     "decoder replay", "prefill graph"),
     ("vllm", {"decoder_replay": True, "prefill_execution": "full_graph"}, {},
      "decoder replay", "prefill graph"),
     ("sglang", {"encoder_replay": "folded", "prefill_execution": "full_graph"}, {},
@@ -88,7 +90,7 @@ def test_no_conflict_goes_untested(position: int):
 @pytest.mark.parametrize(
     ("preset", "overrides"),
     [
-        ("sglang", {"decoder_replay": True, "prefill_execution": "breakable_graph"}),
+        ("vllm", {"decoder_replay": True, "prefill_execution": "breakable_graph"}),
         ("sglang", {"prefill_execution": "full_graph"}),
         ("vllm", {"prefill_execution": "full_graph"}),
         ("atom", {"decoder_replay": True, "prefill_execution": "full_graph"}),
