@@ -139,7 +139,7 @@ class Evaluator:
     def _preset(self, conversion: Conversion, claim: Claim) -> float:
         """The answer of `aisim_v41.estimate` for the preset: graph bound, independent routing."""
         way, machine = claim.ways[0], conversion.machine
-        compiled = self._compile(machine.hardware, machine.parallel, way.preset)
+        compiled = self._compile(machine.packaged, machine.parallel, way.preset)
         if conversion.group is None:
             return sum(part.times * compiled(part.requests) for part in way.parts)
         group, total = conversion.group, 0.0
@@ -189,9 +189,7 @@ def _reported(task: Task, group: KernelGroup) -> bool:
     return named and task.family in group.families
 
 
-def _spent(
-    compiled: CompiledSol, task: Task, counts: Floats, *, certain: bool = False
-) -> Floats:
+def _spent(compiled: CompiledSol, task: Task, counts: Floats, *, certain: bool = False) -> Floats:
     """Seconds of one kernel on each resource."""
     price = compiled.price(task)
     forms = price.certain if certain else price.seconds

@@ -18,28 +18,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aisim_v41.plan.request import Kind, Request, Window
+from aisim_v41.units import MILLISECOND
 from aisim_v41.validation.cases import Case, StepRequest
-from aisim_v41.validation.conversion import (
-    Claim,
-    Conversion,
-    Part,
-    Reason,
-    Unconvertible,
-    Way,
-)
+from aisim_v41.validation.conversion import Conversion, Part, Reason, Unconvertible
 from aisim_v41.validation.groups import DRAFT, GROUPS, SHARED_FUSED, UNNAMED, WITHOUT_WORK
-from aisim_v41.validation.setting import (
-    Machine,
-    lean_policy,
-    machine,
-    offloads_experts,
-    preset_policy,
+from aisim_v41.validation.readings import (
+    conversion,
+    is_rate,
+    need,
+    rows_per_step,
+    tokens_per_step,
+    without_lengths,
 )
+from aisim_v41.validation.setting import ENGINES, has_hardware, machine
 
-NO_HARDWARE_FILE = frozenset({"ascend_910c"})
-LONGEST_DRAFT = 7
-"""Drafted tokens a step where a source does not say: the most that any source states (the
-checkpoint drafts 5 positions, ``dspark_block_size``)."""
 MEAN_LENGTHS = ("lengths are means", "mean context of the trace", "medians of an agentic trace")
 TOTAL_TOKENS = ("total = input + output tokens", "total tokens a second")
 SHARED_EXPERT_FUSED = "shared one fused in"
@@ -63,13 +55,15 @@ def _convert(case: Case) -> Conversion:
         raise Unconvertible(Reason.RATIO)
     if case.measured is None:
         raise Unconvertible(Reason.NOT_MEASURED)
-    if case.gpu in NO_HARDWARE_FILE:
+    if case.engine not in ENGINES:
+        raise Unconvertible(Reason.UNKNOWN_ENGINE)
+    if not has_hardware(case.gpu):
         raise Unconvertible(Reason.NO_HARDWARE_FILE)
-    measured = case.measured if case.bounds is None else min(*case.bounds, case.measured)
+    measured = _fastest_reading(case, case.measured)
     if kind == "step":
         return _step(case, measured)
     if kind == "chunks":
-        return _rate_of_prompts(case, measured) if _is_rate(quantity) else _prompt(case, measured)
+        return _rate_of_prompts(case, measured) if is_rate(quantity) else _prompt(case, measured)
     if quantity == "ttft_ms":
         return _prompt(case, measured)
     if quantity == "tpot_ms":
@@ -77,8 +71,10 @@ def _convert(case: Case) -> Conversion:
     return _throughput(case, measured)
 
 
-def _is_rate(quantity: str) -> bool:
-    return quantity.startswith("tok_per_s")
+def _fastest_reading(case: Case, measured: float) -> float:
+    """The value, or the end of its interval that a floor finds harder to stay below."""
+    values: tuple[float, ...] = (measured,) if case.bounds is None else (measured, *case.bounds)
+    return max(values) if is_rate(case.quantity) else min(values)
 
 
 # --- steps ------------------------------------------------------------------------------------
@@ -93,6 +89,8 @@ def _step(case: Case, measured: float) -> Conversion:
     ):
         if group in names:
             raise Unconvertible(reason)
+    if group and group not in GROUPS:
+        raise Unconvertible(Reason.KERNELS_NOT_NAMED)
     assumptions = []
     whole = tuple(_step_request(case, request) for request in case.workload.step)
     readings = {"as stated": whole}
@@ -107,27 +105,18 @@ def _step(case: Case, measured: float) -> Conversion:
         )
         assumptions.append("live batch not certain: the floor is a step of one request")
     meaning = f"one step, {group} kernels" if group else "one step"
-    if _is_rate(case.quantity):
-        tokens = sum(request.count for request in whole) * _tokens_per_step(case)
-        measured = 1e3 * tokens / measured
+    if is_rate(case.quantity):
+        tokens = sum(request.count for request in whole) * tokens_per_step(case)
+        measured = tokens / measured / MILLISECOND
         meaning = f"a step that yields at most {tokens:g} tokens"
     if case.says(ONE_RANK) or (group and (case.parallel.ep or 1) > 1):
         assumptions.append("the rank that was timed has at least the mean share of the experts")
     fused = group == "moe_layer" and case.says(SHARED_EXPERT_FUSED)
-    ways = [
-        way
-        for name, requests in readings.items()
-        for way in _ways(case, {name: (Part(requests),)})
-    ]
-    return Conversion(
-        case=case,
-        measured_ms=measured,
-        meaning=meaning,
-        machine=machine(case),
-        claims=(Claim(tuple(ways)),),
+    return conversion(
+        case, measured, meaning, {name: (Part(requests),) for name, requests in readings.items()},
         group=SHARED_FUSED if fused else GROUPS[group] if group else None,
-        assumptions=(*_common(case), *assumptions),
-    )
+        assumptions=assumptions,
+    )  # fmt: skip
 
 
 def _batch_is_open(case: Case) -> bool:
@@ -158,33 +147,26 @@ def _step_request(
 
 def _prompt(case: Case, measured: float) -> Conversion:
     """Time to first token: the request's own chunks."""
-    return Conversion(
-        case=case,
-        measured_ms=measured,
-        meaning="the chunks of one prompt",
-        machine=machine(case),
-        claims=(Claim(tuple(_ways(case, _chunkings(case, prompts=1)))),),
-        assumptions=(*_common(case), *_chunk_note(case)),
-    )
+    return conversion(
+        case, measured, "the chunks of one prompt", _chunkings(case, prompts=1),
+        assumptions=_chunk_note(case),
+    )  # fmt: skip
 
 
 def _rate_of_prompts(case: Case, measured: float) -> Conversion:
     """Prompt tokens a second over all requests, as the time of one prompt."""
-    new, requests = _need(case.workload.new_tokens), case.workload.requests or 1
-    return Conversion(
-        case=case,
-        measured_ms=1e3 * new / measured,
-        meaning=f"one of {requests} prompts" if requests > 1 else "the chunks of one prompt",
-        machine=machine(case),
-        claims=(Claim(tuple(_ways(case, _chunkings(case, prompts=requests)))),),
-        assumptions=(*_common(case), *_chunk_note(case)),
-    )
+    new, prompts = need(case, case.workload.new_tokens), case.workload.requests or 1
+    meaning = f"one of {prompts} prompts" if prompts > 1 else "the chunks of one prompt"
+    return conversion(
+        case, new / measured / MILLISECOND, meaning, _chunkings(case, prompts=prompts),
+        assumptions=_chunk_note(case),
+    )  # fmt: skip
 
 
-def _chunk_note(case: Case) -> tuple[str, ...]:
+def _chunk_note(case: Case) -> list[str]:
     if _stated_chunk(case) is None:
-        return ("chunk size not stated: the floor runs what is in flight in one step",)
-    return ()
+        return ["chunk size not stated: the floor runs what is in flight in one step"]
+    return []
 
 
 def _stated_chunk(case: Case) -> int | None:
@@ -209,7 +191,7 @@ def _chunkings(case: Case, *, prompts: int) -> dict[str, tuple[Part, ...]]:
 
 
 def _prompt_parts(case: Case, chunk: int | None, prompts: int) -> tuple[Part, ...]:
-    new, prefix = _need(case.workload.new_tokens), _need(case.workload.prefix_tokens)
+    new, prefix = need(case, case.workload.new_tokens), need(case, case.workload.prefix_tokens)
     window: Window = "missing" if case.policy.encoder_replay else "cached"
     if prefix == 0:
         window = "running"
@@ -238,16 +220,12 @@ def _chunks(new: int, prefix: int, prompt: int, chunk: int, window: Window) -> I
 
 def _token(case: Case, measured: float) -> Conversion:
     """Time per output token: steps that hold at least this request's rows."""
-    tokens = _tokens_per_step(case)
-    notes = _context_note(case)
-    return Conversion(
-        case=case,
-        measured_ms=measured * tokens,
-        meaning=f"a step that yields {tokens:g} tokens of one request",
-        machine=machine(case),
-        claims=(Claim(tuple(_ways(case, {"as stated": (_decode(case, 1),)}))),),
-        assumptions=(*_common(case), *notes),
-    )
+    tokens = tokens_per_step(case)
+    meaning = f"a step that yields {tokens:g} tokens of one request"
+    return conversion(
+        case, measured * tokens, meaning, {"as stated": (_decode(case, 1),)},
+        assumptions=_context_note(case),
+    )  # fmt: skip
 
 
 def _throughput(case: Case, measured: float) -> Conversion:
@@ -255,11 +233,11 @@ def _throughput(case: Case, measured: float) -> Conversion:
     load, system = case.workload, machine(case)
     output, callers = load.output_tokens, load.concurrency or 1
     if output is None or (load.prompt_tokens is None and _counts_input(case)):
-        raise Unconvertible(Reason.CONDITIONS_MISSING)
+        raise without_lengths(case)
     per_second = measured * (case.gpus or 1 if case.quantity.endswith("_per_gpu") else 1)
-    tokens = output + (_need(load.prompt_tokens) if _counts_input(case) else 0)
-    steps = (output - 1) / _tokens_per_step(case)
-    assumptions = [*_common(case), *_context_note(case)]
+    tokens = output + (need(case, load.prompt_tokens) if _counts_input(case) else 0)
+    steps = (output - 1) / tokens_per_step(case)
+    assumptions = _context_note(case)
     knows_prompt = load.new_tokens is not None and not _lengths_are_means(case)
     claims: list[dict[str, tuple[Part, ...]]] = []
     if callers == 1 and knows_prompt:
@@ -278,14 +256,10 @@ def _throughput(case: Case, measured: float) -> Conversion:
             )
     if knows_prompt:
         assumptions += _chunk_note(case)
-    return Conversion(
-        case=case,
-        measured_ms=1e3 * tokens / per_second,
-        meaning="one finished request's share of the system",
-        machine=system,
-        claims=tuple(Claim(tuple(_ways(case, claim))) for claim in claims),
-        assumptions=tuple(assumptions),
-    )
+    return conversion(
+        case, tokens / per_second / MILLISECOND, "one finished request's share of the system",
+        *claims, assumptions=assumptions,
+    )  # fmt: skip
 
 
 def _times(part: Part, factor: float) -> Part:
@@ -305,81 +279,14 @@ def _decode(case: Case, count: int) -> Part:
     context = case.workload.prompt_tokens
     if context is None or _lengths_are_means(case):
         context = 0
-    rows = _rows_per_step(case)
+    rows = rows_per_step(case)
     kind: Kind = "decode" if rows == 1 else "verify"
     return Part((Request(new_tokens=rows, prefix_tokens=context, kind=kind, count=count),))
 
 
-def _rows_per_step(case: Case) -> int:
-    speculation = case.policy.speculation
-    if speculation is None:
-        return 1
-    draft = speculation.draft_tokens
-    return 1 + (LONGEST_DRAFT if draft is None else draft)
-
-
-def _tokens_per_step(case: Case) -> float:
-    speculation = case.policy.speculation
-    if speculation is None or speculation.accept_length is None:
-        return float(_rows_per_step(case))
-    return speculation.accept_length
-
-
-def _context_note(case: Case) -> tuple[str, ...]:
+def _context_note(case: Case) -> list[str]:
     if case.workload.prompt_tokens is None:
-        return ("context not stated: the floor has none",)
+        return ["context not stated: the floor has none"]
     if _lengths_are_means(case):
-        return ("lengths are means of a trace: the floor has no context",)
-    return ()
-
-
-def _need(value: int | None) -> int:
-    if value is None:
-        raise Unconvertible(Reason.CONDITIONS_MISSING)
-    return value
-
-
-# --- readings of the policy ----------------------------------------------------------------------
-
-
-def _ways(case: Case, readings: dict[str, tuple[Part, ...]]) -> list[Way]:
-    """Every reading under every decoder replay that the source leaves open, the taken one first."""
-    stated, ways = case.policy.decoder_replay, []
-    taken = bool(case.take.get("decoder_replay", False)) if stated is None else stated
-    for name, parts in readings.items():
-        requests = [request for part in parts for request in part.requests]
-        prefills = any(request.kind == "prefill" for request in requests)
-        lost = any(request.window == "missing" for request in requests)
-        choices = [taken, not taken] if stated is None and prefills else [taken]
-        for replay in choices:
-            replays = f"replay {'on' if replay else 'off'}"
-            ways.append(
-                Way(
-                    name=f"{name}, {replays}" if prefills else name,
-                    parts=parts,
-                    decoder_replay=replay,
-                    policy=lean_policy(case, decoder_replay=replay, hit_without_window=lost),
-                    preset=preset_policy(case, decoder_replay=replay, hit_without_window=lost),
-                )
-            )
-    return ways
-
-
-def _common(case: Case) -> tuple[str, ...]:
-    notes = ["rows of KV in the trained layout, the smallest of any engine"]
-    speculation = case.policy.speculation
-    if speculation is not None and speculation.draft_tokens is None:
-        notes.append(f"draft length not stated: at most {LONGEST_DRAFT} tokens a step")
-    if speculation is not None and speculation.accept_length is None:
-        notes.append("acceptance not stated: every drafted token is taken as accepted")
-    if case.policy.decoder_replay is None:
-        notes.append("decoder replay not stated: the floor has it on where prompts run")
-    if (case.parallel.ep or 1) > 1:
-        notes.append("expert parallelism: the fullest rank has at least the mean, a TP share")
-    if (case.parallel.dp or 1) > 1:
-        notes.append("data parallelism: weights over all ranks, requests of one attention group")
-    if offloads_experts(case):
-        notes.append("experts partly on the host: weights arrive over memory and host link at once")
-    if case.policy.engram not in (None, "hbm"):
-        notes.append("Engram rows come from elsewhere: their transfer is not counted")
-    return tuple(notes)
+        return ["lengths are means of a trace: the floor has no context"]
+    return []

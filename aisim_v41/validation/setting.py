@@ -8,12 +8,16 @@ the least work that the engine can have. `lean_policy` is that reading; `preset_
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
-from aisim_v41.hardware import Hardware, load_hardware
+from aisim_v41 import resources
+from aisim_v41.errors import MissingProfileError
+from aisim_v41.hardware import FOLDER, SUFFIX, Hardware, load_hardware
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.policy import RuntimePolicy, policy
-from aisim_v41.validation.cases import Case, CaseParallel
+from aisim_v41.units import TB_PER_S
+from aisim_v41.validation.cases import Case
 
 ENGINES = {
     "sglang": "sglang",
@@ -69,12 +73,18 @@ RESIDENCY = {"hbm": "hbm", "host_sharded": "host_shared", "disk": "host_shared"}
 over ranks is then not needed); their transfer is no part of a bound."""
 
 
+SOLD_WITH = {"b200": 8.0 * TB_PER_S, "b300": 8.0 * TB_PER_S, "rtx_pro_6000": 1.792 * TB_PER_S}
+"""Memory rate [B/s] that a data sheet of some card of the name prints, above the packaged figure
+(the notes of the hardware files): a floor must hold on any of them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """What a bound needs to know of the machine and its mapping.
 
     Attributes:
-        hardware: the GPU.
+        hardware: the GPU, with the highest memory rate that any card of the name has.
+        packaged: the GPU as `load_hardware` gives it.
         parallel: tensor-parallel ranks that the bound divides weights, heads and experts by: all
             GPUs that hold one copy of the experts. Fewer ranks would hold more each.
         replicas: such groups in the system.
@@ -84,6 +94,7 @@ class Machine:
     """
 
     hardware: Hardware
+    packaged: Hardware
     parallel: Parallel
     replicas: int
     streams: int
@@ -102,33 +113,46 @@ def machine(case: Case) -> Machine:
     group = max(tp * dp, ep)
     gpus = max(case.gpus or group, group)
     return Machine(
-        hardware=_hardware(case),
+        hardware=_fastest(case),
+        packaged=load_hardware(case.gpu),
         parallel=Parallel(tp=group),
         replicas=max(1, gpus // group),
         streams=max(1, group // tp),
-        link_share=_link_share(case, case.parallel),
+        link_share=_link_share(case),
     )
 
 
-def _link_share(case: Case, parallel: CaseParallel) -> float:
+@lru_cache(maxsize=64)
+def has_hardware(gpu: str) -> bool:
+    """Whether there is a hardware file of that name."""
+    return gpu in resources.names(FOLDER, SUFFIX)
+
+
+def _link_share(case: Case) -> float:
     """What engines may save of the collectives that pure TP sends.
 
     With expert parallelism rows may be scattered after attention and gathered after the experts
     (runtime-semantics §4.3): together one all-reduce of the two. INT8 sums halve the bytes again;
     ROCm engines offer them, so that they are never certain there.
     """
-    share = 1.0 if parallel.ep == 1 else 0.5
+    share = 1.0 if case.parallel.ep == 1 else 0.5
     quantised = case.gpu.startswith("mi3") or case.says("quantised all-reduce")
     return share * (0.5 if quantised else 1.0)
 
 
-def _hardware(case: Case) -> Hardware:
-    """The GPU; experts on the host add the host link to the rate at which weights can arrive."""
+def _fastest(case: Case) -> Hardware:
+    """The GPU at its best; experts on the host add the host link to the rate of memory."""
     hardware = load_hardware(case.gpu)
-    link = hardware.host_link_bytes_per_s
-    if not offloads_experts(case) or link is None:
-        return hardware
-    return replace(hardware, hbm_bandwidth_bytes_per_s=hardware.hbm_bandwidth_bytes_per_s + link)
+    rate = max(hardware.hbm_bandwidth_bytes_per_s, SOLD_WITH.get(case.gpu, 0.0))
+    if offloads_experts(case):
+        link = hardware.host_link_bytes_per_s
+        if link is None:
+            raise MissingProfileError(
+                f"{case.name}: experts lie on the host, but {case.gpu} has no host link; give "
+                "links.host_link_gb_per_s in its hardware file"
+            )
+        rate += link
+    return replace(hardware, hbm_bandwidth_bytes_per_s=rate)
 
 
 def offloads_experts(case: Case) -> bool:
