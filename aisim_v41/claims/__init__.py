@@ -1,8 +1,8 @@
 """Every published figure about the model that we know, recomputed, ours beside it.
 
 The list is data (``profiles/deepseek-v4.1-flash/claims.csv``); one module a topic maps ids to
-functions of a `Context`, which use the library's own layers and nothing else. `run_claims` compares,
-and ``python -m aisim_v41.claims`` exits non-zero on a mismatch.
+functions of a `Context`, which use the library's own layers and nothing else. `run_claims`
+compares, and ``python -m aisim_v41.claims`` exits non-zero on a mismatch.
 """
 
 from __future__ import annotations

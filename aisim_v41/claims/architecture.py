@@ -15,6 +15,9 @@ from aisim_v41.plan.counts import Count
 
 Formula = Callable[[Context], Value]
 
+EXAMPLE_LAYER = 29
+"""The layer that the fact sheet takes as its example: owner and producer differ."""
+
 
 def _count(predicate: Callable[[Layer], bool]) -> Formula:
     """Backbone layers for which something holds."""
@@ -75,13 +78,15 @@ def entries_after_one_token(context: Context) -> int:
 
 def owner_and_selection(context: Context) -> tuple[int, int]:
     """Whose entries and whose selection layer 29 follows."""
-    layer = context.model.layers[_LAYER_29]
+    layer = context.model.layers[EXAMPLE_LAYER]
     owner, producer = layer.kv_owner, layer.selection_producer
     return (-1 if owner is None else owner, -1 if producer is None else producer)
 
 
-_LAYER_29 = 29
-"""The layer that the fact sheet takes as its example: owner and producer differ."""
+def native_context(context: Context) -> int:
+    """Context before YaRN extends it; the model description keeps only the extended one."""
+    scaling = context.text.rope_scaling
+    return context.max_context if scaling is None else scaling.original_max_position_embeddings
 
 
 FORMULAS: Mapping[str, Formula] = {
@@ -122,11 +127,5 @@ FORMULAS: Mapping[str, Formula] = {
     "arch-layer-29": owner_and_selection,
     "arch-entries-1": entries_after_one_token,
     "flop-01": lambda c: c.max_context / SHORT_CONTEXT,
-    "train-05": lambda c: _native_context(c),
+    "train-05": native_context,
 }
-
-
-def _native_context(context: Context) -> int:
-    """Context before YaRN extends it; the model description keeps only the extended one."""
-    scaling = context.text.rope_scaling
-    return context.max_context if scaling is None else scaling.original_max_position_embeddings

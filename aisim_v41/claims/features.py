@@ -13,6 +13,7 @@ from aisim_v41.claims.context import SHORT_CONTEXT, Context, decode
 from aisim_v41.claims.verdict import Value
 from aisim_v41.claims.work import paper, sglang, work
 from aisim_v41.model.parallel import Parallel
+from aisim_v41.model.tensors import layer_tensors
 from aisim_v41.ops.operator import Traffic
 from aisim_v41.plan.counts import Count
 from aisim_v41.plan.request import Request
@@ -33,7 +34,7 @@ TRAY_GPUS = 4
 # --- DSpark -----------------------------------------------------------------------------------
 
 
-def verify(context: Context, drafts: int, *, count: int = 1) -> Request:
+def verify(drafts: int, *, count: int = 1) -> Request:
     """A verify step: the last token and its drafts."""
     return Request(new_tokens=1 + drafts, prefix_tokens=SHORT_CONTEXT, kind="verify", count=count)
 
@@ -42,7 +43,7 @@ def verify_rows(count: int) -> Formula:
     """Rows of a verify step of ``count`` requests through the last layer."""
 
     def value(context: Context) -> int:
-        request = verify(context, context.draft.positions, count=count)
+        request = verify(context.draft.positions, count=count)
         counted = context.ledger(request, policy=paper(context))
         return counted.total(Count.QUERY_ROWS, len(context.model.layers) - 1)
 
@@ -51,7 +52,7 @@ def verify_rows(count: int) -> Formula:
 
 def experts_touched(context: Context, drafts: int) -> float:
     """Distinct routed experts that the first layer of a verify step reads."""
-    counted = context.ledger(verify(context, drafts), policy=paper(context))
+    counted = context.ledger(verify(drafts), policy=paper(context))
     ((_, counts),) = counted.passes
     place = counted.program.position(Count.EXPERTS_TOUCHED, counted.program.classes[0])
     return float(counts.totals[place])
@@ -82,6 +83,12 @@ def engram_all_reduces(residency: str) -> Formula:
 def tables_per_module(context: Context) -> int:
     """Hash tables that one module's rows are divided into: one per order and head."""
     return context.engram.rows_per_token
+
+
+def table_bytes(context: Context, module: int) -> int:
+    """Values and scales of one module's table [B]."""
+    layer = context.model.layers[context.engram.layers[module]]
+    return layer_tensors(context.model, layer)["engram.embed"].bytes
 
 
 def split_difference(context: Context) -> float:
@@ -118,6 +125,8 @@ FORMULAS: Mapping[str, Formula] = {
     "eng-11-host": engram_all_reduces("host_sharded"),
     "eng-row-bytes": lambda c: table_bytes_per_token(c) / len(c.engram.layers),
     "eng-token-bytes": table_bytes_per_token,
+    "eng-table-1": lambda c: table_bytes(c, 0),
+    "eng-table-14": lambda c: table_bytes(c, 1),
     "vis-01": lambda c: c.vision.layers,
     "vis-02": lambda c: c.vision.patch,
     "vis-03": lambda c: c.vision.downsample**2,

@@ -15,7 +15,9 @@ from aisim_v41.arithmetic import Arithmetic
 from aisim_v41.claims.context import SHORT_CONTEXT, Context, decode
 from aisim_v41.claims.verdict import Value
 from aisim_v41.claims.work import Work, paper, work
+from aisim_v41.model.layers import LayerKind
 from aisim_v41.model.sharding import StoredAs
+from aisim_v41.plan.counts import Count
 from aisim_v41.units import BILLION, FLOP_PER_MAC
 
 Formula = Callable[[Context], Value]
@@ -95,8 +97,9 @@ def _raw(*names: str, length: int = SHORT_CONTEXT) -> Formula:
     return lambda context: decode_work(context, length).flops(*names)
 
 
-def _raw_at_end(*names: str) -> Callable[[Context], float]:
-    return lambda context: decode_work(context, context.max_context).flops(*names)
+def _flops_at_end(context: Context) -> float:
+    """FLOP of one decode token at full context."""
+    return decode_work(context, context.max_context).flops()
 
 
 def index_small(context: Context) -> float:
@@ -130,9 +133,6 @@ def _growth_of(which: Literal["full", "reindex", "all"]) -> Formula:
 
 def _reindex_scores(context: Context, length: int) -> float:
     """FLOP of index scoring in Reindex layers: scored positions times the FLOP of one score."""
-    from aisim_v41.model.layers import LayerKind
-    from aisim_v41.plan.counts import Count
-
     counted = context.ledger(decode(length), policy=paper(context))
     by_kind = {
         kind: sum(
@@ -186,6 +186,11 @@ def _growth(convention: Convention, longest: int | None) -> Formula:
     return lambda context: growth(context, convention, longest=longest)
 
 
+def _raw_score(context: Context, length: int) -> float:
+    """FLOP [1e9] of index scoring of one decode token."""
+    return decode_work(context, length).flops("index_score") / BILLION
+
+
 FORMULAS: Mapping[str, Formula] = {
     "flop-03": _growth(CONVENTIONS["fp8-fp8"], None),
     "flop-04": _growth(CONVENTIONS["fp4-fp8"], None),
@@ -209,8 +214,8 @@ FORMULAS: Mapping[str, Formula] = {
     "flop-raw-score-128k": lambda c: _raw_score(c, LONG_CONTEXT),
     "flop-raw-score-1m": lambda c: _raw_score(c, c.max_context),
     "flop-raw-sum-4k": lambda c: decode_work(c, SHORT_CONTEXT).flops() / BILLION,
-    "flop-raw-sum-1m": lambda c: _raw_at_end()(c) / BILLION,
-    "flop-raw-growth": lambda c: _raw_at_end()(c) / decode_work(c, SHORT_CONTEXT).flops(),
+    "flop-raw-sum-1m": lambda c: _flops_at_end(c) / BILLION,
+    "flop-raw-growth": lambda c: _flops_at_end(c) / decode_work(c, SHORT_CONTEXT).flops(),
     "flop-growth-all": _growth_of("all"),
     "flop-growth-full": _growth_of("full"),
     "flop-growth-reindex": _growth_of("reindex"),
@@ -222,8 +227,3 @@ FORMULAS: Mapping[str, Formula] = {
     "mac-engram": _macs_per_call("engram_project"),
     **_table(),
 }
-
-
-def _raw_score(context: Context, length: int) -> float:
-    """FLOP [1e9] of index scoring of one decode token."""
-    return decode_work(context, length).flops("index_score") / BILLION

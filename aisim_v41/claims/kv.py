@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from typing import Literal
 
 from aisim_v41.claims.context import SHORT_CONTEXT, Context, decode
 from aisim_v41.claims.verdict import Value
@@ -27,6 +28,7 @@ from aisim_v41.model.cache_rows import (
 from aisim_v41.model.earlier_attention import CompressedAttention
 from aisim_v41.model.formats import RowFormat
 from aisim_v41.plan.counts import Count
+from aisim_v41.plan.request import Request
 from aisim_v41.units import GB, MIB
 
 Formula = Callable[[Context], Value]
@@ -43,18 +45,18 @@ def _slope(layout: str) -> Formula:
     return lambda context: global_kv_bytes_per_token(context.model, context.rows(layout))
 
 
-def _part_slope(part: str) -> Formula:
-    """The part of the slope [B/token] that is main rows or index keys, as trained."""
+_NO_ROW = RowFormat("left out", ())
+
+
+def _slope_without(left_out: Literal["main", "index"]) -> Formula:
+    """The slope [B/token] as trained, without main rows or without index keys."""
 
     def value(context: Context) -> Fraction:
         rows = context.rows("trained")
-        kept = replace(rows, **{part: _NO_ROW})
+        kept = replace(rows, main=_NO_ROW) if left_out == "main" else replace(rows, index=_NO_ROW)
         return global_kv_bytes_per_token(context.model, kept)
 
     return value
-
-
-_NO_ROW = RowFormat("left out", ())
 
 
 def _row(kind: str, layout: str) -> Formula:
@@ -92,8 +94,6 @@ def with_window_payload(context: Context) -> float:
 
 def entries_at_full_context(context: Context) -> int:
     """Global entries of one sequence, from what a prefill of full length writes."""
-    from aisim_v41.plan.request import Request
-
     counted = context.ledger(Request(new_tokens=context.max_context), policy=paper(context))
     return sum(counted.total(Count.ENTRIES_WRITTEN, x.index) for x in context.model.kv_owners)
 
@@ -163,6 +163,13 @@ def _fp8_key_slope(context: Context) -> Fraction:
     return global_kv_bytes_per_token(context.model, wide)
 
 
+def largest_value(context: Context) -> int:
+    """Largest value of a main row: the largest scale times the largest element."""
+    part = context.rows("trained").main.parts[0]
+    largest = {4: E2M1_MAX, 8: E4M3_MAX}
+    return largest[part.bits] * largest[part.scale_bits]
+
+
 FORMULAS: Mapping[str, Formula] = {
     "kv-01": _slope("trained"),
     "kv-02": lambda c: _earlier_slope(V4_FLASH)(c) / _trained(c),
@@ -173,7 +180,7 @@ FORMULAS: Mapping[str, Formula] = {
     "kv-07": _row("main", "trained"),
     "kv-08": _row("index", "trained"),
     "kv-09": lambda c: c.rows("trained").main_bytes / c.rows("sglang_v4").main_bytes,
-    "kv-10": lambda c: _largest_value(c),
+    "kv-10": largest_value,
     "kv-11": lambda c: math.sqrt(c.model.attention.head_dim),
     "kv-12": _row("window", "trained"),
     "kv-13": lambda c: _global("trained")(c) / GB,
@@ -186,8 +193,8 @@ FORMULAS: Mapping[str, Formula] = {
     "kv-window-fp8": _row("window", "trtllm_plain"),
     "kv-window-bf16": _row("window", "atom_bf16"),
     "kv-index-fp8": _row("index", "vllm_packed"),
-    "kv-slope-main": _part_slope("index"),
-    "kv-slope-index": _part_slope("main"),
+    "kv-slope-main": _slope_without("index"),
+    "kv-slope-index": _slope_without("main"),
     "kv-slope-v4-row": _slope("sglang_v4"),
     "kv-slope-v4-row-fp8-key": _fp8_key_slope,
     "kv-slope-vllm-fp8": _slope("vllm_fp8"),
@@ -222,10 +229,3 @@ FORMULAS: Mapping[str, Formula] = {
         global_kv_bytes_per_token(c.model, c.rows("sglang_v4")) / _earlier_slope(V4_FLASH)(c)
     ),
 }
-
-
-def _largest_value(context: Context) -> int:
-    """Largest value of a main row: the largest scale times the largest element."""
-    part = context.rows("trained").main.parts[0]
-    largest = {4: E2M1_MAX, 8: E4M3_MAX}
-    return largest[part.bits] * largest[part.scale_bits]

@@ -16,8 +16,8 @@ from aisim_v41.model.active import (
     decode_weight_bytes,
     prefill_active_parameters,
 )
-from aisim_v41.model.sharding import ShardingRules, StoredAs, weights_per_rank
 from aisim_v41.model.parallel import Parallel
+from aisim_v41.model.sharding import ShardingRules, StoredAs, weights_per_rank
 from aisim_v41.model.tensor import Tensor, TensorGroup
 from aisim_v41.model.tensors import all_tensors, draft_tensors, layer_tensors, vision_tensors
 from aisim_v41.units import BILLION

@@ -7,6 +7,7 @@ Source of the figures: technical report §2.2, §3.2.2; engines' blog posts; led
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Literal
 
 from aisim_v41.claims.context import Context, decode
@@ -46,10 +47,10 @@ def _rows(
     )
 
 
-def row_ratio(runtime: Runtime, tokens: int) -> Callable[[Context], float]:
+def row_ratio(runtime: Runtime, tokens: int) -> Callable[[Context], Fraction]:
     """Layer rows with replay over those without."""
-    return lambda c: (
-        _rows(runtime, tokens, replay=True)(c) / _rows(runtime, tokens, replay=False)(c)
+    return lambda c: Fraction(
+        _rows(runtime, tokens, replay=True)(c), _rows(runtime, tokens, replay=False)(c)
     )
 
 
@@ -127,7 +128,7 @@ def window_rows_to_rebuild(which: Literal["all", "decoder"]) -> Formula:
     return value
 
 
-def saved_percent(context: Context) -> float:
+def saved_percent(context: Context) -> Fraction:
     """Token-layers that SGLang's replay saves of an 8,192-token prompt [%]."""
     return SHARES * (1 - row_ratio(sglang, PROMPT)(context))
 

@@ -52,7 +52,9 @@ def check_accounted(claims: Iterable[Claim], formulas: Mapping[str, Formula]) ->
     """
     rows = {claim.id: claim for claim in claims}
     idle = sorted(formulas.keys() - rows.keys())
-    missing = sorted(claim.id for claim in rows.values() if claim.check and claim.id not in formulas)
+    missing = sorted(
+        claim.id for claim in rows.values() if claim.check and claim.id not in formulas
+    )
     early = sorted(
         claim.id
         for claim in rows.values()

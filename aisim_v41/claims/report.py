@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 """Columns of a terminal that the text fits into."""
-_ID, _NAME, _NUMBER = 24, 32, 17
+_NAME, _NUMBER = 46, 15
 _MEANING = {
     Verdict.MISMATCH: "should reproduce and does not, or the reverse: the check fails",
     Verdict.NOT_REPRODUCED: "published and ours differ, or two publications do; does not pass",
-    Verdict.MEASURED_ELSEWHERE: "somebody's measurement; ours is a bound; does not pass",
+    Verdict.MEASURED_ELSEWHERE: "somebody's measurement, ours beside it if any; does not pass",
     Verdict.NOT_YET: "needs a part that a later issue brings",
     Verdict.NOT_COMPUTABLE: "no number is printed, or a policy that no configuration decides",
     Verdict.REPRODUCED: "ours agrees within the stated check",
@@ -114,34 +114,28 @@ class ClaimsReport:
                 continue
             yield ""
             yield from _wrapped(f"{verdict.value.upper()} ({len(rows)}): {_MEANING[verdict]}")
+            yield _columns("claim and quantity", "published", "ours", "unit")
             ordered = sorted(rows, key=lambda row: row.claim.topic)
             for topic, group in groupby(ordered, key=lambda row: row.claim.topic):
                 yield f" {topic}"
-                yield _columns("id", "quantity", "published", "ours", "unit")
                 yield from _topic(tuple(group))
         yield ""
-        yield "ok: every row is what the list says." if self.ok else "FAILED: see MISMATCH."
+        yield "ok: every row is what the list says" if self.ok else "FAILED: see MISMATCH above"
 
 
 def _topic(rows: tuple[ClaimRow, ...]) -> Iterator[str]:
-    """Rows of one topic; a source that several rows share is printed after the last of them."""
-    for source, group in groupby(rows, key=lambda row: row.claim.source):
-        for row in group:
-            yield _columns(
-                row.claim.id,
-                row.claim.quantity,
-                row.published_text,
-                show(row.ours),
-                row.claim.unit,
-            )
-            if row.note:
-                yield from _wrapped(row.note, indent=6)
+    """Rows of one topic; a note or source that neighbours share is printed after the last."""
+    for source, of_source in groupby(rows, key=lambda row: row.claim.source):
+        for note, group in groupby(of_source, key=lambda row: row.note):
+            for row in group:
+                name = f"{row.claim.id} {row.claim.quantity}"
+                yield _columns(name, row.published_text, show(row.ours), row.claim.unit)
+            yield from _wrapped(note, indent=6)
         yield from _wrapped(f"source: {source}", indent=6)
 
 
-def _columns(name: str, quantity: str, published: str, ours: str, unit: str) -> str:
-    line = f"  {name:<{_ID}} {quantity:<{_NAME}} {published:>{_NUMBER}} {ours:>{_NUMBER}}"
-    return f"{line} {unit}".rstrip()
+def _columns(name: str, published: str, ours: str, unit: str) -> str:
+    return f"  {name:<{_NAME}} {published:>{_NUMBER}} {ours:>{_NUMBER}} {unit}".rstrip()
 
 
 def _wrapped(text: str, *, indent: int = 0) -> Iterator[str]:
@@ -153,7 +147,5 @@ def _plain(value: Any) -> Any:
     """Exact numbers as int or float, one alone or in a list; words as they are."""
     if isinstance(value, str):
         return value
-    numbers = [
-        number.numerator if number.denominator == 1 else float(number) for number in value
-    ]
+    numbers = [number.numerator if number.denominator == 1 else float(number) for number in value]
     return numbers[0] if len(numbers) == 1 else numbers

@@ -35,10 +35,13 @@ def run_claims(
     formulas = all_formulas()
     check_accounted(listed, formulas)
     source = Context.packaged() if context is None else context
-    return ClaimsReport(rows=tuple(_row(claim, formulas.get(claim.id), source) for claim in listed))
+    return ClaimsReport(
+        rows=tuple(recompute(claim, formulas.get(claim.id), source) for claim in listed)
+    )
 
 
-def _row(claim: Claim, formula: Formula | None, context: Context) -> ClaimRow:
+def recompute(claim: Claim, formula: Formula | None, context: Context) -> ClaimRow:
+    """One row: our value, and whether the row is what the list says it is."""
     ours: Value | None = None
     fault = ""
     if formula is not None:
@@ -66,8 +69,7 @@ def _fault(claim: Claim, ours: Value | None) -> str:
     guard = claim.guard
     if guard is not None and not guard[1].holds(ours, guard[0]):
         return (
-            f"ours is {show(ours)}, an arithmetic apart from this library gives "
-            f"{claim.independent}"
+            f"ours is {show(ours)}, an arithmetic apart from this library gives {claim.independent}"
         )
     check, published = claim.agreement, claim.published
     if check is None or published is None:
