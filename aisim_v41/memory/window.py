@@ -80,8 +80,13 @@ def window_rule(model: Model, policy: RuntimePolicy) -> WindowRule:
         kind=policy.window_pool,
         ring_rows=round_up(ring, policy.window_page_rows),
         live_rows=live,
-        ratio=Fraction(policy.window_ratio).limit_denominator(_RATIO_DIGITS),
+        ratio=_fraction(policy.window_ratio),
         request_rows=held + policy.prefix_tails * (window + page),
         shared_rows=CHUNKS_IN_FLIGHT * policy.chunk_tokens + page,
         multiple=page,
     )
+
+
+def _fraction(ratio: float) -> Fraction:
+    """0.1 as 1/10; a ratio too small for that as it is."""
+    return Fraction(ratio).limit_denominator(_RATIO_DIGITS) or Fraction(ratio)

@@ -295,3 +295,46 @@ def test_a_tiny_gpu_and_a_huge_one(model: Model, gb300: Hardware) -> None:
     for name in preset_names():
         assert not capacity(model, tiny, policy=policy(name)).starts
         assert capacity(model, huge, policy=policy(name)).starts
+
+
+FIELDS = (
+    "page_tokens", "window_slots", "window_page_rows", "window_evict_tokens", "prefix_tails",
+    "pair_ring_rows", "chunk_tokens", "max_requests", "index_score_bytes", "index_tile_mib",
+    "graph_pool_mib", "draft_tokens", "attention_head_multiple", "expert_slice_multiple",
+)  # fmt: skip
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "window_pool": ("per_request", "ratio", "request_cap"),
+    "kv_blocks": ("own", "shared"),
+    "page_counts": ("tokens", "entries"),
+    "draft_pool": ("layers", "pool_share"),
+    "speculation": ("off", "dspark"),
+    "fraction_covers": ("all", "static"),
+    "window_ratio": (1e-9, 0.1, 1.0),
+    "memory_fraction": (1e-9, 0.5, 1.0),
+    "engram_residency": ("hbm", "host_sharded", "host_shared", "disk"),
+    "kv_layout": ("trained", "sglang_v4", "vllm_packed", "atom_bf16"),
+}
+
+
+@pytest.mark.parametrize("batch", range(4))
+def test_any_policy_gives_a_report_or_a_typed_error(
+    model: Model, gb300: Hardware, batch: int
+) -> None:
+    random = Random(batch)
+    for _ in range(60):
+        fields: dict[str, Any] = {
+            name: random.choice((1, 2, 3, 64, 133, 1 << 16, 1 << 30))
+            for name in random.sample(FIELDS, 2)
+        }
+        for name in random.sample(sorted(CHOICES), 3):
+            fields[name] = random.choice(CHOICES[name])
+        try:
+            chosen = policy(random.choice(preset_names()), **fields)
+        except AisimError:
+            continue
+        given = {
+            "hardware": gb300,
+            "policy": chosen,
+            "parallel": Parallel(tp=random.choice((1, 4))),
+        }
+        assert report_or_refusal(model, given)
