@@ -144,9 +144,14 @@ class CapacityReport:
 
     @property
     def printed_tokens(self) -> int:
-        """What vLLM would print as "GPU KV cache size": concurrency x longest context [tokens]."""
+        """What vLLM would print as "GPU KV cache size": concurrency x longest context [tokens].
+
+        Engines whose windows have a pool of their own print `tokens`.
+        """
         if self.kv_bytes <= 0:
             return 0
+        if self.pool.window.kind != "per_request":
+            return self.tokens
         length = self.setting.max_length
         return int(self.pool.concurrency(self.kv_bytes, length) * length)
 
