@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from aisim_v41.claims.context import SHORT_CONTEXT, Context, decode
-from aisim_v41.claims.verdict import Value
+from aisim_v41.claims.context import SHORT_CONTEXT, Context, Formula, decode
 from aisim_v41.claims.work import paper
 from aisim_v41.model.layers import CandidateRole, Layer, LayerKind
 from aisim_v41.plan.counts import Count
-
-Formula = Callable[[Context], Value]
 
 EXAMPLE_LAYER = 29
 """The layer that the fact sheet takes as its example: owner and producer differ."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
+from aisim_v41.claims.verdict import Value
 from aisim_v41.errors import InvalidInputError
 from aisim_v41.hardware import Hardware, load_hardware
 from aisim_v41.model.cache_rows import CacheRows, cache_rows
@@ -134,6 +135,10 @@ class Context:
         """Counts of one step."""
         mapping = Parallel() if parallel is None else parallel
         return ledger(Plan(self.model, requests, parallel=mapping, policy=policy))
+
+
+Formula = Callable[[Context], Value]
+"""How one claim is recomputed: a function of what there is to compute from."""
 
 
 def decode(context: int) -> Request:

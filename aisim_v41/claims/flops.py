@@ -7,20 +7,17 @@ the convention, and the rows show what each choice gives (fact sheet §6).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from aisim_v41.arithmetic import Arithmetic
-from aisim_v41.claims.context import SHORT_CONTEXT, Context, decode
-from aisim_v41.claims.verdict import Value
+from aisim_v41.claims.context import SHORT_CONTEXT, Context, Formula, decode
 from aisim_v41.claims.work import Work, paper, work
 from aisim_v41.model.layers import LayerKind
 from aisim_v41.model.sharding import StoredAs
 from aisim_v41.plan.counts import Count
 from aisim_v41.units import BILLION, FLOP_PER_MAC
-
-Formula = Callable[[Context], Value]
 
 ATTENTION_PROJECTIONS = ("q_down", "q_up", "kv_down", "o_down", "o_up")
 HYPER = ("mhc_statistics", "mhc_collapse", "mhc_expand")
@@ -110,11 +107,7 @@ def index_small(context: Context) -> float:
 
 
 def _growth_of(which: Literal["full", "reindex", "all"]) -> Formula:
-    """Weighted FLOP [1e9] that index scoring adds from 4K to the end, by kind of layer.
-
-    Reindex layers are the ones that ``dense`` scoring changes: at the end of the context a dense
-    scan costs each of them what it costs the owner of their keys.
-    """
+    """Weighted FLOP [1e9] that index scoring adds from 4K to the end, by kind of layer."""
 
     def value(context: Context) -> float:
         weights = PLAIN.weights

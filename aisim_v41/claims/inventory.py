@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
-from aisim_v41.claims.context import Context
-from aisim_v41.claims.verdict import Value
+from aisim_v41.claims.context import Context, Formula
 from aisim_v41.model.inventory import Totals
 from aisim_v41.model.layers import LayerKind
 from aisim_v41.model.tensor import TensorGroup
 
-Formula = Callable[[Context], Value]
 Column = Literal["tensors", "parameters", "bytes", "scale_bytes"]
 DTYPES = ("BF16", "F32", "F8_E4M3", "I8")
 SCALED = frozenset(

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from aisim_v41.claims.context import Context
-from aisim_v41.claims.verdict import Value
+from aisim_v41.claims.context import Context, Formula
 from aisim_v41.claims.work import paper
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.model.sharding import ShardingRules, local
@@ -20,8 +19,6 @@ from aisim_v41.ops.fusion import PROFILES
 from aisim_v41.ops.operator import Columns, Task, fuse, place
 from aisim_v41.ops.rank import BF16_BYTES, FP8_BYTES, rank_of
 from aisim_v41.plan.columns import layer_classes
-
-Formula = Callable[[Context], Value]
 
 NOT_COUNTED = "coefficients"
 ELEMENT_BYTES: Mapping[str, float] = {"quantised": FP8_BYTES}

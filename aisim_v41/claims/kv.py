@@ -12,8 +12,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Literal
 
-from aisim_v41.claims.context import SHORT_CONTEXT, Context, decode
-from aisim_v41.claims.verdict import Value
+from aisim_v41.claims.context import SHORT_CONTEXT, Context, Formula, decode
 from aisim_v41.claims.work import CACHE_READS, paper, work
 from aisim_v41.errors import InvalidInputError
 from aisim_v41.model.cache_rows import (
@@ -30,8 +29,6 @@ from aisim_v41.model.formats import RowFormat
 from aisim_v41.plan.counts import Count
 from aisim_v41.plan.request import Request
 from aisim_v41.units import GB, MIB
-
-Formula = Callable[[Context], Value]
 
 V1, V32, V4_FLASH, V4_PRO = "deepseek-v1", "deepseek-v3.2", "deepseek-v4-flash", "deepseek-v4-pro"
 LONG_CONTEXT = 1 << 17

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from aisim_v41.claims.context import Context
-from aisim_v41.claims.verdict import Value
+from aisim_v41.claims.context import Context, Formula
 from aisim_v41.errors import InvalidInputError
 from aisim_v41.hardware import Hardware
 from aisim_v41.memory import CapacityReport, Kind, capacity
@@ -21,8 +20,6 @@ from aisim_v41.model.parallel import Parallel
 from aisim_v41.model.tensor import TensorGroup
 from aisim_v41.plan.policy import RuntimePolicy, policy
 from aisim_v41.units import GIB
-
-Formula = Callable[[Context], Value]
 
 ON_HOST: dict[str, Any] = {"engram_residency": "host_sharded"}
 AS_LOGGED: dict[str, Any] = {**ON_HOST, "speculation": "dspark", "wo_a": "bf16"}

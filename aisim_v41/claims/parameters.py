@@ -5,10 +5,9 @@ Source of the figures: technical report §2.1, §2.4, §4.2.1; vLLM recipe; fact
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
-from aisim_v41.claims.context import Context
-from aisim_v41.claims.verdict import Value
+from aisim_v41.claims.context import Context, Formula
 from aisim_v41.errors import InvalidInputError
 from aisim_v41.model.active import (
     DECODE_GROUPS,
@@ -19,10 +18,8 @@ from aisim_v41.model.active import (
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.model.sharding import ShardingRules, StoredAs, weights_per_rank
 from aisim_v41.model.tensor import Tensor, TensorGroup
-from aisim_v41.model.tensors import all_tensors, draft_tensors, layer_tensors, vision_tensors
+from aisim_v41.model.tensors import all_tensors, draft_tensors, layer_tensors
 from aisim_v41.units import BILLION
-
-Formula = Callable[[Context], Value]
 
 _G = TensorGroup
 DRAFT_GROUPS = (_G.DRAFT_EXPERTS, _G.DRAFT, _G.DRAFT_HEADS)
@@ -100,19 +97,6 @@ def draft_part(*prefixes: str) -> Formula:
             for block in draft_tensors(context.model)
             for role, tensor in block.items()
             if tensor.group is _G.DRAFT and role.startswith(prefixes)
-        )
-
-    return count
-
-
-def vision_part(prefix: str, *, one_block: bool = False) -> Formula:
-    """Parameters of vision tensors whose roles start so; of a single block if asked."""
-
-    def count(context: Context) -> int:
-        return sum(
-            tensor.parameters // (tensor.copies if one_block else 1)
-            for role, tensor in vision_tensors(context.model).items()
-            if role.startswith(prefix)
         )
 
     return count
@@ -197,12 +181,6 @@ FORMULAS: Mapping[str, Formula] = {
     "par-draft-router": draft_part("ffn.gate"),
     "par-draft-mhc": draft_part("hc_"),
     "par-draft-norms": draft_part("attn.q_norm", "attn.kv_norm", "attn_norm", "ffn_norm"),
-    "vis-par-block": vision_part("vision.blocks.", one_block=True),
-    "vis-par-patch": vision_part("vision.patch_embed."),
-    "vis-par-norm": vision_part("vision.norm"),
-    "vis-par-encoder": vision_part("vision."),
-    "vis-par-projector": vision_part("aligner."),
-    "vis-par-delimiters": vision_part("image_"),
     "dwb-routed": weight_bytes(_G.ROUTED_EXPERTS),
     "dwb-attention": weight_bytes(_G.ATTENTION),
     "dwb-shared": weight_bytes(_G.SHARED_EXPERTS),

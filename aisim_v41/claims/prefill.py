@@ -10,24 +10,20 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Literal
 
-from aisim_v41.claims.context import Context, decode
-from aisim_v41.claims.verdict import Value
+from aisim_v41.claims.context import Context, Formula, decode
 from aisim_v41.claims.work import paper, sglang, work
 from aisim_v41.model.layers import LayerKind
 from aisim_v41.plan.counts import Count
-from aisim_v41.plan.policy import RuntimePolicy, policy
+from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.request import Request, chunked
-from aisim_v41.plan.spans import Region
 from aisim_v41.units import BILLION
 
-Formula = Callable[[Context], Value]
 Runtime = Callable[..., RuntimePolicy]
 
 PROMPT, LONG_PROMPT, VERY_LONG_PROMPT = 1 << 13, 1 << 15, 1 << 17
 """8K, 32K and 128K prompts of the publications [tokens]."""
 CHUNK, SMALL_CHUNK = 1 << 13, 1 << 11
-SHARES = 100
-"""Percent."""
+PERCENT = 100
 _NOT_LINEAR = ("sparse_attention", "index_score")
 
 
@@ -100,20 +96,6 @@ def exact_halo_rows(context: Context) -> int:
     return counted.total(Count.QUERY_ROWS, len(context.model.layers) - 1)
 
 
-def trimmed_layers(context: Context) -> int:
-    """Layers whose rows SGLang's decoder replay cuts."""
-    counted = context.ledger(Request(new_tokens=PROMPT), policy=sglang(context, replay=True))
-    return sum(cls.region is Region.LATE for cls in counted.program.classes)
-
-
-def layers_run_by_vllm(context: Context) -> int:
-    """Layers that run every prompt row in vLLM without decoder replay."""
-    request = Request(new_tokens=PROMPT)
-    counted = context.ledger(request, policy=policy("vllm"))
-    rows = (counted.total(Count.QUERY_ROWS, layer.index) for layer in context.model.layers)
-    return sum(count == request.new_tokens for count in rows)
-
-
 def window_rows_to_rebuild(which: Literal["all", "decoder"]) -> Formula:
     """Tokens that rebuild all window KV, one window a layer: L x n_win of the report."""
 
@@ -130,7 +112,7 @@ def window_rows_to_rebuild(which: Literal["all", "decoder"]) -> Formula:
 
 def saved_percent(context: Context) -> Fraction:
     """Token-layers that SGLang's replay saves of an 8,192-token prompt [%]."""
-    return SHARES * (1 - row_ratio(sglang, PROMPT)(context))
+    return PERCENT * (1 - row_ratio(sglang, PROMPT)(context))
 
 
 def reindex_scores(runtime: Runtime) -> Formula:
@@ -166,9 +148,5 @@ FORMULAS: Mapping[str, Formula] = {
     "led-32768-replay-4": _rows(sglang, LONG_PROMPT, replay=True, chunk=CHUNK),
     "led-32768-replay-16": _rows(sglang, LONG_PROMPT, replay=True, chunk=SMALL_CHUNK),
     "led-32768-reindex": reindex_scores(sglang),
-    "serv-01": trimmed_layers,
-    "serv-02": lambda c: 1 / row_ratio(sglang, PROMPT)(c),
-    "serv-03": lambda c: 1 / row_ratio(sglang, PROMPT)(c),
-    "serv-08": layers_run_by_vllm,
     "stor-06": replay_window_pairs,
 }

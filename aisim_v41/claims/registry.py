@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from aisim_v41.claims import (
     architecture,
-    features,
+    engram,
     flops,
     inventory,
     kernels,
@@ -14,17 +14,19 @@ from aisim_v41.claims import (
     memory,
     parameters,
     prefill,
+    serving,
+    speculation,
     storage,
+    vision,
 )
-from aisim_v41.claims.context import Context
+from aisim_v41.claims.context import Formula
 from aisim_v41.claims.table import Claim
-from aisim_v41.claims.verdict import Value, Verdict
+from aisim_v41.claims.verdict import Verdict
 from aisim_v41.errors import SchemaError
 
-Formula = Callable[[Context], Value]
-
 MODULES = (
-    architecture, inventory, parameters, kv, flops, prefill, kernels, features, storage, memory
+    architecture, inventory, parameters, kv, flops, prefill, kernels, engram, vision, speculation,
+    storage, memory, serving,
 )  # fmt: skip
 """One module a topic; each maps ids to functions in ``FORMULAS``."""
 

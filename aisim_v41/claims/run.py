@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aisim_v41.claims.context import Context
-from aisim_v41.claims.registry import Formula, all_formulas, check_accounted
+from aisim_v41.claims.context import Context, Formula
+from aisim_v41.claims.registry import all_formulas, check_accounted
 from aisim_v41.claims.report import ClaimRow, ClaimsReport
 from aisim_v41.claims.table import Claim, load_claims
 from aisim_v41.claims.verdict import Value, Verdict, relative_difference, show
@@ -52,13 +52,14 @@ def recompute(claim: Claim, formula: Formula | None, context: Context) -> ClaimR
             fault = f"cannot be computed: {' '.join(str(error).split()) or type(error).__name__}"
     fault = fault or _fault(claim, ours)
     published = claim.published
-    known = ours is not None and published is not None
     return ClaimRow(
         claim=claim,
         ours=ours,
         verdict=Verdict.MISMATCH if fault else claim.expected_verdict,
         note=fault or claim.reason,
-        difference=relative_difference(ours, published) if known else None,  # type: ignore[arg-type]
+        difference=None
+        if ours is None or published is None
+        else relative_difference(ours, published),
     )
 
 

@@ -7,19 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from aisim_v41.claims.context import Context
-from aisim_v41.claims.features import START_UP_FACTOR
+from aisim_v41.claims.context import Context, Formula
 from aisim_v41.claims.kv import V4_FLASH
-from aisim_v41.claims.verdict import Value
 from aisim_v41.errors import InvalidInputError
 from aisim_v41.model.cache_rows import global_kv_bytes_per_token, packed_row
 from aisim_v41.model.earlier_attention import CompressedAttention
-from aisim_v41.model.inventory import Totals
 from aisim_v41.model.tensor import Tensor, TensorGroup
 from aisim_v41.model.tensors import all_tensors
 from aisim_v41.units import GB, GIB
-
-Formula = Callable[[Context], Value]
 
 EXPERTS = (TensorGroup.ROUTED_EXPERTS, TensorGroup.DRAFT_EXPERTS)
 SNAPSHOTS_A_TURN = 2
@@ -29,11 +24,6 @@ SNAPSHOTS_A_TURN = 2
 def values_gib(context: Context, keep: Callable[[Tensor], bool]) -> float:
     """Bytes of values without scales of some tensors [GiB]."""
     return sum(t.element_bytes for t in all_tensors(context.model) if keep(t)) / GIB
-
-
-def engram_tables(context: Context) -> Totals:
-    """Totals of the Engram tables."""
-    return context.inventory.by_group[TensorGroup.ENGRAM_TABLE]
 
 
 def persistent_ratio(context: Context) -> float:
@@ -65,15 +55,9 @@ FORMULAS: Mapping[str, Formula] = {
     "stor-07": lambda c: c.inventory.total.bytes / GB,
     "stor-08": lambda c: values_gib(c, lambda tensor: tensor.group in EXPERTS),
     "stor-09": lambda c: values_gib(c, lambda tensor: tensor.group is TensorGroup.ENGRAM_TABLE),
-    "stor-10": lambda c: values_gib(
-        c,
-        lambda t: t.format == c.model.formats.linear and t.group is not TensorGroup.ENGRAM_TABLE,
-    ),
+    "stor-10": lambda c: values_gib(c, lambda t: t.format == c.model.formats.linear),
     "stor-11": lambda c: values_gib(
         c, lambda t: t.format in (c.model.formats.plain, c.model.formats.wide)
     ),
     "stor-12": lambda c: c.inventory.total.scale_bytes / GIB,
-    "eng-09": lambda c: engram_tables(c).bytes / GIB,
-    "eng-10": lambda c: engram_tables(c).bytes / GIB,
-    "serv-06": lambda c: c.inventory.total.bytes * START_UP_FACTOR / GB,
 }

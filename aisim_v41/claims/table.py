@@ -22,7 +22,7 @@ from aisim_v41.claims.verdict import (
     Verdict,
     parse_value,
 )
-from aisim_v41.errors import SchemaError
+from aisim_v41.errors import MissingProfileError, SchemaError
 from aisim_v41.resources import find
 
 FOLDER = "profiles"
@@ -110,8 +110,11 @@ def load_claims() -> tuple[Claim, ...]:
 
 def read_claims(path: Path) -> tuple[Claim, ...]:
     """The list in a file; see `load_claims`."""
-    with path.open("rb") as stream:
-        raw = stream.read(MAX_FILE_BYTES + 1)
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise MissingProfileError(f"{path.name}: cannot be read ({error.strerror})") from None
     if len(raw) > MAX_FILE_BYTES:
         raise SchemaError(f"{path.name}: larger than {MAX_FILE_BYTES} bytes, not a list of claims")
     try:

@@ -13,7 +13,7 @@ from aisim_v41.claims import Claim
 from aisim_v41.claims.registry import all_formulas, check_accounted
 from aisim_v41.claims.table import COLUMNS, MAX_FILE_BYTES, load_claims, read_claims
 from aisim_v41.claims.verdict import Check, exact, parse_value, show
-from aisim_v41.errors import AisimError, SchemaError
+from aisim_v41.errors import AisimError, MissingProfileError, SchemaError
 
 GOOD = {
     "id": "a-1", "topic": "t", "statement": "s", "quantity": "q", "value": "1", "unit": "B",
@@ -71,6 +71,7 @@ def test_a_good_file_reads(tmp_path: Path) -> None:
         ({"check": "about"}, "check = 'about'"),
         ({"check": "rel <= -1"}, "check"),
         ({"check": "rel <= nan"}, "check"),
+        ({"check": "abs <= 1e99999999"}, "check"),
         ({"check": ""}, "has no check"),
         ({"value": ""}, "no published value"),
         ({"confidence": "D"}, "confidence = 'D'"),
@@ -106,6 +107,8 @@ def test_bad_files_are_refused(tmp_path: Path) -> None:
     path.write_text('id,"topic')
     with pytest.raises(AisimError):
         read_claims(path)
+    with pytest.raises(MissingProfileError, match="cannot be read"):
+        read_claims(tmp_path / "other.csv")
 
 
 @pytest.mark.parametrize(
@@ -143,6 +146,12 @@ def test_values_are_shown_as_a_person_reads_them() -> None:
     assert show((1, 0.5)) == "1; 0.5"
     assert show("deepseek_v41") == "deepseek_v41"
     assert show(None) == "-"
+
+
+def test_only_short_numbers_are_numbers() -> None:
+    assert parse_value("1;0.5;-2e3") == (Fraction(1), Fraction(1, 2), Fraction(-2000))
+    for word in ("1e999999999", "9" * 1000, "1/3", "nan", "inf", "1;", "", " 1", "1_000", "\u0663"):
+        assert parse_value(word) == word
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
