@@ -27,6 +27,8 @@ from aisim_v41.units import MILLISECOND
 
 RESOURCES = tuple(Resource)
 SOURCE = "theoretical"
+ROUNDING = 1e-12
+"""Relative difference of two times that says nothing."""
 
 
 class Sol:
@@ -193,7 +195,7 @@ def _path_of(
         longest = max(ways, key=lambda way: sum(way.values()))
         path.update(longest)
         beyond = float(shared[limit]) - sum(longest.values())
-        if beyond > 0:
+        if beyond > ROUNDING * float(shared[limit]):
             path[f"shared {RESOURCES[limit]}"] += beyond
     known[key] = dict(path)
     return known[key]
@@ -263,8 +265,9 @@ class _Timeline:
 
     def wait(self, node: Node, start: float, end: float, lane: int, layer: int) -> None:
         """A block that its members have left unfinished, since they share a resource."""
-        limit = int(np.argmax(self.compiled.totals(node) @ self.counts))
-        self._add(f"shared {RESOURCES[limit]}", start, end, lane, layer, limit)
+        if end - start > ROUNDING * end:
+            limit = int(np.argmax(self.compiled.totals(node) @ self.counts))
+            self._add(f"shared {RESOURCES[limit]}", start, end, lane, layer, limit)
 
     def _add(
         self, operator: str, start: float, end: float, lane: int, layer: int, limit: int
