@@ -19,8 +19,8 @@ from aisim_v41.errors import (
 from aisim_v41.model.description import Model
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.policy import RuntimePolicy
-from aisim_v41.plan.request import LONGEST_FIELD, PACKED_FIELDS, SPECIAL_FIELDS, Request
-from aisim_v41.plan.spans import MISSING, SNAPSHOT, RequestColumns
+from aisim_v41.plan.request import KIND_FIELD, LONGEST_FIELD, PACKED_FIELDS, SPECIAL_FIELDS, Request
+from aisim_v41.plan.spans import MISSING, SNAPSHOT, VERIFY, RequestColumns
 
 MAX_PRODUCT = 1 << 62
 """Counts grow with the square of a context; beyond this they would not fit 64 bits."""
@@ -34,7 +34,8 @@ def pack(requests: Sequence[Request]) -> RequestColumns:
     new, prefix, prompt, count, kind, window, window_start, logprobs = rows.T
     return RequestColumns(
         new, prefix, prompt, count, kind, window, window_start, logprobs,
-        longest=highest[LONGEST_FIELD], special=any(highest[SPECIAL_FIELDS]),
+        longest=highest[LONGEST_FIELD],
+        verifies=highest[KIND_FIELD] == VERIFY, special=any(highest[SPECIAL_FIELDS]),
     )  # fmt: skip
 
 
@@ -244,9 +245,12 @@ def warnings_for(policy: RuntimePolicy, requests: Iterable[Request]) -> tuple[st
             "decode_rows='as_extend' models a hazard derived from code and confirmed by no engine "
             "test: decode rows lose their late window."
         )
-    if policy.expert_routing == "independent":
+    if policy.expert_routing != "fewest":
+        whose = (
+            "row" if policy.expert_routing == "independent" else "prompt row and decoding request"
+        )
         found.append(
-            "experts touched are those of independent uniform routing; real rows share experts "
-            "(expert_routing='fewest' is the bound whatever is routed)"
+            f"experts touched are the expected number if every {whose} drew its own at random; "
+            "real rows share more (expert_routing='fewest' is the bound whatever is routed)"
         )
     return tuple(found)

@@ -31,7 +31,7 @@ from aisim_v41.plan.columns import (
 from aisim_v41.plan.counts import Count
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.reach import UNLIMITED, Floats, Reach, subtract_newest_block, twice_phi
-from aisim_v41.plan.spans import PREFILL, Region, RequestColumns, SpanRules
+from aisim_v41.plan.spans import PREFILL, VERIFY, Region, RequestColumns, SpanRules
 
 Position = tuple[tuple[int, int], ...]
 """A position as a sum of table rows with factors, for example END - FLOOR."""
@@ -170,7 +170,10 @@ class LedgerProgram:
             np.matmul(per_request, requests.count, out=totals[: self.additive])
         else:
             np.multiply(per_request, requests.count, out=totals[: self.additive])
-        self._derive(totals)
+        draws = totals[self._row_slice]
+        if self.policy.expert_routing == "per_request" and requests.verifies:
+            draws = draws - self._shared_draws(per_request, requests, one_step=one_step)
+        self._derive(totals, draws)
         return StepCounts(table, per_request, totals)
 
     def _bound_below(self, per_request: Floats) -> None:
@@ -209,8 +212,16 @@ class LedgerProgram:
                 if column.ratio == ratio and column.quantity in SKIPPABLE:
                     per_request[place] *= factor
 
-    def _derive(self, totals: Floats) -> None:
-        """Experts touched and activity of each region, from the step's total rows."""
+    def _shared_draws(
+        self, per_request: Floats, requests: RequestColumns, *, one_step: bool
+    ) -> Floats:
+        """Rows of verify steps that route like the first row of their request [regions, ...]."""
+        again = np.maximum(per_request[self._row_slice] - 1.0, 0.0)
+        again *= (requests.kind == VERIFY) * requests.count
+        return again.sum(axis=1) if one_step else again
+
+    def _derive(self, totals: Floats, draws: Floats) -> None:
+        """Activity of each region, and experts that so many independent draws touch."""
         experts = self.model.experts
         active = totals[self._active_places]
         np.minimum(totals[self._row_places], 1.0, out=active)
@@ -218,8 +229,8 @@ class LedgerProgram:
         if self.policy.expert_routing == "fewest":
             np.multiply(active[: len(touched)], experts.top_k, out=touched)
             return
-        # Expected distinct experts of independent uniform draws: E (1 - (1 - k/E)^rows).
-        np.multiply(totals[self._row_slice], self._log_miss, out=touched)
+        # Expected distinct experts of independent uniform draws: E (1 - (1 - k/E)^draws).
+        np.multiply(draws, self._log_miss, out=touched)
         np.expm1(touched, out=touched)
         touched *= -float(experts.routed)
 

@@ -67,6 +67,7 @@ def request_columns(frame: pd.DataFrame, model: Model, policy: RuntimePolicy) ->
         window_start=_whole(frame, "window_start", zero),
         prompt_logprobs=_whole(frame, "prompt_logprobs", zero, highest=1),
         longest=0.0,
+        verifies="kind" in frame.columns,
         special=any(name in frame.columns for name in PACKED_FIELDS[SPECIAL_FIELDS]),
     )
     _refuse_inconsistent(columns)

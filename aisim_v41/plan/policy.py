@@ -77,8 +77,9 @@ class RuntimePolicy:
         expert_arithmetic: Precision of routed experts: "mxfp4_mxfp8" or "bf16" (weights
             dequantised).
         attention_head_multiple: Local heads are padded up to a multiple of this in the kernel.
-        expert_routing: Distinct experts that a step touches: "independent" (expected number under
-            uniform independent routing) or "fewest" (all rows agree).
+        expert_routing: Distinct experts that a step touches, as the number expected of so many
+            independent uniform draws: one a row ("independent"), one a prompt row and one for all
+            rows of a verify step of one request ("per_request"), or a single one ("fewest").
         fusion: Fusion profile, see `aisim_v41.ops.fusion`.
         prefill_execution: "eager", "breakable_graph" or "full_graph".
         decode_execution: "eager" or "full_graph".
@@ -153,7 +154,7 @@ class RuntimePolicy:
     index_arithmetic: Literal["fp4", "fp8", "bf16", "fp4_or_bf16"] = "fp4"
     expert_arithmetic: Literal["mxfp4_mxfp8", "bf16"] = "mxfp4_mxfp8"
     attention_head_multiple: int = 1
-    expert_routing: Literal["independent", "fewest"] = "independent"
+    expert_routing: Literal["independent", "per_request", "fewest"] = "per_request"
     fusion: Literal["elementary", "single_pass", "sglang_decode", "vllm_mega_mhc"] = "single_pass"
     prefill_execution: Literal["eager", "breakable_graph", "full_graph"] = "eager"
     decode_execution: Literal["eager", "full_graph"] = "full_graph"

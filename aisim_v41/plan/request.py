@@ -32,6 +32,7 @@ PACKED_FIELDS: Final = (
     "prompt_logprobs",
 )
 LONGEST_FIELD: Final = 2
+KIND_FIELD: Final = 4
 SPECIAL_FIELDS: Final = slice(5, 8)
 """Fields that are 0 in most requests: window, window_start, prompt_logprobs."""
 

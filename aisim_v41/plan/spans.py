@@ -25,6 +25,7 @@ from aisim_v41.plan.request import KIND_CODES, MAX_TOKENS, WINDOW_CODES
 
 PREFILL = KIND_CODES["prefill"]
 DECODE = KIND_CODES["decode"]
+VERIFY = KIND_CODES["verify"]
 RUNNING = WINDOW_CODES["running"]
 MISSING = WINDOW_CODES["missing"]
 SNAPSHOT = WINDOW_CODES["snapshot"]
@@ -55,6 +56,8 @@ class RequestColumns:
     prompt_logprobs: Floats
     longest: float
     """Longest prompt or context of all requests [tokens]."""
+    verifies: bool
+    """Whether any request is a verify step."""
     special: bool
     """Whether any of window, window_start and prompt_logprobs is other than 0 anywhere."""
 

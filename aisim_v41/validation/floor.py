@@ -35,10 +35,13 @@ CORRELATED = {
     "gb10-res-step-c8-moe": f"8 requests of 6 verify rows: {_SHARED}",
     "gb10-res-step-c8-target_graph": f"8 requests of 6 verify rows: {_SHARED}",
     "gb10-res-step-c8": f"8 requests of 6 verify rows: {_SHARED}",
-    "gb10-mia-thr-code-c8": f"8 requests of 6 verify rows, code: {_SHARED}",
 }
 """Cases that are faster than independent uniform routing allows, with the reason. Any other is said
 to be unexplained."""
+
+ROWS_OF_ONE_PROMPT = frozenset({"b200-prof-ekern-p64k-moe", "b200-prof-ekern-p256k-moe"})
+"""Of these, kernel groups that are also faster than the answer of `estimate`, which lets rows of a
+verify step share experts, but not those of a prompt. The steps that they are part of are not."""
 
 
 _LEGEND = (

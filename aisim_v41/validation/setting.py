@@ -173,6 +173,7 @@ def lean_policy(case: Case, *, decoder_replay: bool, hit_without_window: bool) -
     return policy(
         engine,
         **LEAN,
+        expert_routing="independent",
         boundary_layer="kv_only" if engine in KV_ONLY_BOUNDARY else "full",
         # Third-party builds skip the late layers of chunks that are not the last.
         replay_anchor=case.policy.late_anchor or "prompt_end",

@@ -104,7 +104,7 @@ def any_policy(random: Random, *, small: bool) -> RuntimePolicy:
         reindex_scoring=random.choice(("candidates", "dense")),
         score_shape=random.choice(("triangle", "rectangle")),
         index_shortcut=random.choice(("never", "decode", "always")),
-        expert_routing=random.choice(("independent", "fewest")),
+        expert_routing=random.choice(("independent", "per_request", "fewest")),
     )
 
 

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from oracle.draw import REAL, any_policy, any_requests, shrunken_model
 from oracle.rows import forwards
-from oracle.walk import LIMITS, count_forward, experts_touched
+from oracle.walk import LIMITS, count_forward, expert_draws, experts_touched
 
 from aisim_v41.model.load import load_model
 from aisim_v41.plan.counts import Count
@@ -121,8 +121,12 @@ def _step_counts(plan: Plan, found: Ledger, number: int, forward, layers) -> lis
 
     for index, layer in enumerate(layers):
         queries = _over_requests(forward, layer, "query_rows")
+        draws = sum(
+            expert_draws(plan.policy, s, c["query_rows"]) * s.count
+            for c, s in zip(layer, forward.sequences, strict=True)
+        )
         oracle = {
-            "experts_touched": experts_touched(plan.model, plan.policy, queries),
+            "experts_touched": experts_touched(plan.model, plan.policy, draws),
             "active": float(queries > 0),
             "kv_active": float(_over_requests(forward, layer, "kv_rows") > 0),
             "head_active": float(_over_requests(forward, layer, "logit_rows") > 0),

@@ -16,7 +16,14 @@ from aisim_v41.validation.bound import Evaluator
 from aisim_v41.validation.cases import Case
 from aisim_v41.validation.conversion import Conversion, Reason
 from aisim_v41.validation.convert import convert
-from aisim_v41.validation.floor import CORRELATED, FloorReport, Result, Verdict, run_floor_check
+from aisim_v41.validation.floor import (
+    CORRELATED,
+    ROWS_OF_ONE_PROMPT,
+    FloorReport,
+    Result,
+    Verdict,
+    run_floor_check,
+)
 
 CONVERTED = {
     "ttft": 97, "prefill": 95, "tpot": 68, "throughput": 60, "step": 73, "kernel_group": 48,
@@ -48,10 +55,10 @@ def test_how_many_cases_are_checked(report: FloorReport) -> None:
 
 
 def test_bounds_are_nested(report: FloorReport) -> None:
-    """Floor, graph bound, independent routing, preset: each holds more work than the last."""
+    """Floor, graph bound, independent routing: each holds more work than the last."""
     for result in report.results:
         b = result.bounds
-        order = (b.floor_s, b.graph_s, b.independent_s, b.preset_s)
+        order = (b.floor_s, b.graph_s, b.independent_s)
         assert all(a <= c * (1 + 1e-12) for a, c in pairwise(order)), result
         assert b.floor_s <= b.taken_s
         assert b.graph_s > 0
@@ -61,7 +68,15 @@ def test_only_known_cases_touch_fewer_experts_than_independent_rows(report: Floo
     """More would mean that a bound counts something twice: these are explained, others are not."""
     assert {result.case.name for result in report.correlated} == set(CORRELATED)
     below = {r.case.name for r in report.results if not r.holds_independent}
-    assert below == set(CORRELATED) - {"gb10-mia-thr-code-c8"}
+    assert below == set(CORRELATED)
+
+
+def test_the_answer_of_estimate_is_below_every_measured_step(report: FloorReport) -> None:
+    above = {r.case.name for r in report.results if not r.holds_preset}
+    assert above == ROWS_OF_ONE_PROMPT
+    assert all(
+        r.case.quantity.startswith("kernel_ms:moe") for r in report.results if r.case.name in above
+    )
 
 
 def test_measured_moe_lies_between_fewest_and_independent(report: FloorReport) -> None:
