@@ -34,8 +34,9 @@ def verify_rows(count: int) -> Formula:
 
 
 def experts_touched(context: Context, drafts: int) -> float:
-    """Distinct routed experts that the first layer of a verify step is expected to read."""
-    counted = context.ledger(verify(drafts), policy=paper(context))
+    """Distinct routed experts that independent rows of a verify step are expected to read."""
+    independent = paper(context).with_overrides(expert_routing="independent")
+    counted = context.ledger(verify(drafts), policy=independent)
     ((_, counts),) = counted.passes
     place = counted.program.position(Count.EXPERTS_TOUCHED, counted.program.classes[0])
     return float(counts.totals[place])
