@@ -177,8 +177,9 @@ def test_imports_go_one_way_as_the_page_says():
 
 @pytest.mark.parametrize("path", PAGES, ids=shown)
 def test_examples_run(path: Path):
+    names: dict[str, object] = {}
     for example in _PYTHON.findall(path.read_text(encoding="utf-8")):
-        exec(compile(example, shown(path), "exec"), {})
+        exec(compile(example, shown(path), "exec"), names)
 
 
 # --- nomenclature ---------------------------------------------------------------------------------
