@@ -130,7 +130,7 @@ class Misnamed(Altered):
         return found
 
 
-class InfiniteUnlessMemory(Altered):
+class NeverEnds(Altered):
     def change(self, found: Estimate, plan: Plan) -> Estimate:
         return replace(found, latency_s=found.latency_s * float("inf") if found.latency_s else 0.0)
 
@@ -169,7 +169,7 @@ BREAKS: dict[type[Altered], tuple[Check, ...]] = {
     ),
     ChangesThePolicy: (checks.inputs_are_untouched,),
     Misnamed: (checks.the_answer_says_what_was_asked,),
-    InfiniteUnlessMemory: (
+    NeverEnds: (
         checks.some_work_takes_time,
         checks.the_answer_can_be_read_by_programs,
     ),
