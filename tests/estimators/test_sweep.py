@@ -173,6 +173,27 @@ def test_bad_frames_are_refused_by_column_and_row(name: str):
         step(POLICIES["paper"]).sweep(pd.DataFrame(columns))
 
 
+UNREFUSED = {
+    "a column nearly named like a field": {"new_tokens": [1], "prefix_token": [3]},
+    "numbers as text": {"new_tokens": ["12"]},
+    "complex numbers": {"new_tokens": [1 + 2j]},
+}
+NAMES_NO_ROW = {"new_tokens": [1, 1], "kind": ["prefill", "prefil"]}
+
+
+@pytest.mark.xfail(strict=True, reason="plan/frames.py takes these silently, or warns")
+@pytest.mark.parametrize("name", UNREFUSED)
+def test_silent_defaults_are_refused(name: str):
+    with pytest.raises(InvalidInputError):
+        step(POLICIES["paper"]).sweep(pd.DataFrame(UNREFUSED[name]))
+
+
+@pytest.mark.xfail(strict=True, reason="plan/frames.py names the column and not the row")
+def test_unknown_names_are_refused_by_row():
+    with pytest.raises(InvalidInputError, match=r"row 1: kind = 'prefil'"):
+        step(POLICIES["paper"]).sweep(pd.DataFrame(NAMES_NO_ROW))
+
+
 def test_columns_that_occur_twice_are_refused():
     frame = pd.DataFrame([[1, 2]], columns=["new_tokens", "new_tokens"])
     with pytest.raises(InvalidInputError, match="column new_tokens occurs 2 times"):
