@@ -182,6 +182,9 @@ def fuse(name: str, tasks: Sequence[Task], *, kept: Iterable[str] = ()) -> Task:
         name: of the fused kernel.
         tasks: members, in order; all work on the same rows.
         kept: names of internal tensors that must still be written.
+
+    Raises:
+        ValueError: more than one member sends a message.
     """
     kept = set(kept)
     produced = {tensor: form for task in tasks for tensor, form in task.outputs.items()}
@@ -203,7 +206,10 @@ def fuse(name: str, tasks: Sequence[Task], *, kept: Iterable[str] = ()) -> Task:
         for kind in Traffic
         if kind not in (Traffic.ACTIVATION_READ, Traffic.ACTIVATION_WRITE)
     }
-    message = next((task for task in tasks if task.collective is not None), tasks[0])
+    messages = [task for task in tasks if task.collective is not None]
+    if len(messages) > 1:
+        raise ValueError(f"{name}: one kernel sends one message, not {len(messages)}")
+    message = (messages or tasks)[0]
     leader = max(tasks, key=lambda task: task.family is not Family.ELEMENTWISE)
     return Task(
         name=name,

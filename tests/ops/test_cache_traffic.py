@@ -64,6 +64,16 @@ def test_slope_of_global_kv():
     assert written == [8192 * (890 + 40 * 528), 8192 * (1630 + 40 * 584)]
 
 
+def test_rows_written_by_a_cut_prompt():
+    """The layer at the boundary writes a window row for every token although it queries with the
+    tail; 19 layers write the tail alone; entries are complete."""
+    runtime = policy("paper", decoder_replay=True)
+    written = moved(
+        built(runtime).tasks, counts(runtime, Request(new_tokens=8192)), Traffic.KV_WRITE
+    )
+    assert written == 528 * (21 * 8192 + 19 * 128) + 8192 * 890
+
+
 def test_no_rank_holds_less_cache_than_another():
     """Cache rows are copied, not divided, under tensor parallelism (runtime-semantics §4.2)."""
     found = counts(ELEMENTARY, Request(new_tokens=300, prefix_tokens=5000))

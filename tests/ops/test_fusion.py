@@ -201,6 +201,7 @@ def test_operators_of_different_rows_do_not_fuse():
     (joined,) = fusion.chain(own, norm)
     assert joined.replaces == ("q_down", "q_norm")
     assert fusion.chain(own, norm) == [joined]  # made once
+    assert fusion.chain(own, norm, own, norm) == [joined, joined]
 
 
 def test_a_tensor_that_several_members_read_is_read_once():

@@ -6,7 +6,7 @@ import pytest
 
 from aisim_v41.arithmetic import Arithmetic
 from aisim_v41.model.layers import LayerKind
-from aisim_v41.ops.operator import Family, Operator, Traffic, fuse, place
+from aisim_v41.ops.operator import Collective, Family, Operator, Traffic, fuse, place
 from aisim_v41.plan.columns import Column, LayerClass
 from aisim_v41.plan.counts import Count, LinearForm
 from aisim_v41.plan.spans import Region
@@ -80,3 +80,17 @@ def test_a_fused_kernel_belongs_to_the_family_that_works():
     product = place(Operator(name="product", family=Family.PROJECTION), REUSE)
     assert fuse("both", [norm, product]).family is Family.PROJECTION
     assert fuse("norms", [norm, norm]).family is Family.ELEMENTWISE
+
+
+def test_a_fused_kernel_keeps_the_message_of_a_member():
+    quiet = place(operator("quiet"), REUSE)
+    send = place(
+        operator("send", collective=Collective.ALL_GATHER, payload=8 * Count.QUERY_ROWS, group=4),
+        REUSE,
+    )
+    for members in ([quiet, send], [send, quiet]):
+        whole = fuse("both", members)
+        assert (whole.collective, whole.group) == (Collective.ALL_GATHER, 4)
+        assert whole.payload == {ROWS: 8}
+    with pytest.raises(ValueError, match="one kernel sends one message, not 2"):
+        fuse("two", [send, quiet, send])
