@@ -1,0 +1,304 @@
+"""Which law prices which operator on which GPU, with its errors and where it was fitted.
+
+A calibration is read from ``profiles/<gpu>/op/calibration.yaml``. A law that a GPU lacks is taken
+from its sibling, whose shares of peak and launch times carry over to this GPU's own peaks (that is
+a transfer by the ratio of the bounds), and last from the defaults of its family; either is tagged,
+and its error is wider. Files and fits: docs/calibration.md.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
+
+from aisim_v41 import resources
+from aisim_v41.errors import InvalidInputError, MissingProfileError, nearest
+from aisim_v41.evidence.laws import Features, FloatArray, LawKind, law_seconds
+from aisim_v41.hardware import Hardware
+from aisim_v41.units import MICROSECOND
+
+FOLDER = "profiles"
+SUFFIX = ".yaml"
+Origin = Literal["calibrated", "sibling", "default"]
+
+SIBLINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "gb200": ("b200", "gb300"),
+        "gb300": ("b300", "gb200"),
+        "b200": ("gb200", "b300"),
+        "b300": ("gb300", "b200"),
+        "h200": ("h100",),
+        "h100": ("h200",),
+    }
+)
+"""Same chip, or the same architecture, nearest first."""
+ENGINES = ("sglang", "vllm", "trtllm")
+"""Engines with measured tables, in the order in which they stand in for another."""
+FAMILIES: Mapping[str, str] = MappingProxyType(
+    {"sm10": "datacenter", "sm90": "datacenter", "sm80": "ampere", "gfx": "cdna", "sm": "consumer"}
+)
+"""File of defaults by the start of the architecture's name; the first that fits."""
+SIBLING_PENALTY = 0.05
+"""Added to the 90 % error of a sibling's law: largest median that GB200's laws miss B200's tables
+by, and GB300's B300's (docs/calibration.md)."""
+ENGINE_PENALTY = 0.15
+"""Added where another engine's law stands in: typical distance between engines."""
+RANKS_PENALTY = 0.25
+"""Added where a collective was measured on another number of GPUs only."""
+UNKNOWN_HOST_S = 15 * MICROSECOND
+"""A bare launch slower than this says that the host is of the slow kind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibratedLaw:
+    """A law with its parameters, and how far it may be trusted.
+
+    Attributes:
+        kind: form of the law.
+        key: what it prices, such as ``product.fp8``; a collective ends in ``@`` and its GPUs.
+        parameters: by name, SI.
+        error_median: median of abs(predicted/measured − 1) over the rows it was fitted to.
+        error_p90: 90th percentile of the same, penalties for a transfer included.
+        bias: median of predicted/measured − 1.
+        rows_fitted: measured rows behind it; 0 for a stated default.
+        hull: lowest and highest value of each size among those rows.
+        origin: ``calibrated`` on this GPU, ``sibling`` or ``default``.
+        sources: tables or publications, engine and version in the name.
+        note: what to know about it.
+    """
+
+    kind: LawKind
+    key: str
+    parameters: Mapping[str, float]
+    error_median: float
+    error_p90: float
+    bias: float
+    rows_fitted: int
+    hull: Mapping[str, tuple[float, float]]
+    origin: Origin
+    sources: tuple[str, ...]
+    note: str = ""
+
+    def seconds(self, features: Features) -> FloatArray:
+        """Seconds for the features of `aisim_v41.evidence.laws.FORMS`."""
+        return law_seconds(self.kind, features, self.parameters)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What the host takes to issue work; a property of the platform, not of the GPU.
+
+    Attributes:
+        platform: ``x86`` or ``grace``.
+        framework_call_s: one call through the framework (module, checks, dispatch, launch) [s].
+        bare_launch_s: one more kernel inside a call [s].
+        graph_node_gap_s: between two kernels of a CUDA graph [s].
+        python_factor: Python-heavy modules take this many times an x86 host's time.
+        error_relative: between processes on one machine.
+        origin, sources: as in `CalibratedLaw`.
+    """
+
+    platform: str
+    framework_call_s: float
+    bare_launch_s: float
+    graph_node_gap_s: float
+    python_factor: float
+    error_relative: float
+    origin: Origin
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Calibration:
+    """Every law that holds for one GPU under one engine."""
+
+    gpu: str
+    engine: str
+    laws: Mapping[str, CalibratedLaw]
+    launch: Launch
+    _by_ranks: dict[tuple[str, int], CalibratedLaw] = field(default_factory=dict, repr=False)
+
+    def law(self, key: str, ranks: int | None = None) -> CalibratedLaw:
+        """The law of a key; of a collective on so many GPUs.
+
+        A collective that was not measured on ``ranks`` GPUs takes the nearest number that was,
+        with its rates scaled by what a rank must send, tagged as a sibling.
+
+        Raises:
+            MissingProfileError: no law of that key.
+
+        >>> from aisim_v41 import load_hardware
+        >>> load_calibration(load_hardware("b200")).law("product.fp8").origin
+        'calibrated'
+        """
+        if ranks is None:
+            if key in self.laws:
+                return self.laws[key]
+            known = self.laws
+            raise MissingProfileError(f"no law {key!r} for {self.gpu}; {nearest(key, known)}")
+        found = self._by_ranks.get((key, ranks))
+        if found is None:
+            found = self._by_ranks[key, ranks] = self._nearest_ranks(key, ranks)
+        return found
+
+    def _nearest_ranks(self, key: str, ranks: int) -> CalibratedLaw:
+        if ranks < 1:
+            raise InvalidInputError(f"{key}: ranks must be 1 or more, found {ranks}")
+        measured = sorted(
+            int(name.rpartition("@")[2]) for name in self.laws if name.rpartition("@")[0] == key
+        )
+        if not measured:
+            known = {name.rpartition("@")[0] for name in self.laws if "@" in name}
+            raise MissingProfileError(
+                f"no collective {key!r} for {self.gpu}; {nearest(key, known)}"
+            )
+        if ranks in measured or ranks == 1:
+            return self.laws[f"{key}@{ranks if ranks in measured else measured[0]}"]
+        near = min(measured, key=lambda count: (abs(count / ranks - 1), count))
+        law = self.laws[f"{key}@{near}"]
+        scale = ((near - 1) / near) / ((ranks - 1) / ranks)
+        return replace(
+            law,
+            key=f"{key}@{ranks}",
+            parameters={
+                name: value * scale if name.startswith("rate_") else value
+                for name, value in law.parameters.items()
+            },
+            error_p90=law.error_p90 + RANKS_PENALTY,
+            origin="sibling" if law.origin == "calibrated" else law.origin,
+            note=f"measured on {near} GPUs; {law.note}".rstrip("; "),
+        )
+
+
+def load_calibration(hardware: Hardware, engine: str = "sglang") -> Calibration:
+    """Laws of a GPU under an engine; what is missing comes from its sibling or family.
+
+    Args:
+        hardware: with a packaged name, or with an architecture whose family has defaults.
+        engine: ``sglang``, ``vllm`` or ``trtllm``; any other gets theirs, with a penalty.
+
+    Raises:
+        SchemaError: a calibration file is not well formed; names file, law and remedy.
+        MissingProfileError: neither this GPU nor its family has a file.
+
+    >>> from aisim_v41 import load_hardware
+    >>> load_calibration(load_hardware("gb10")).law("product.fp8").origin
+    'default'
+    """
+    roots = os.environ.get(resources.SEARCH_PATH_VARIABLE, "")
+    return _load(
+        hardware.name,
+        hardware.architecture,
+        _platform(hardware),
+        hardware.eager_launch_s,
+        engine,
+        roots,
+    )
+
+
+def _platform(hardware: Hardware) -> str:
+    for figure in hardware.figures:
+        if figure.path == "host.platform" and isinstance(figure.value, str):
+            return figure.value
+    return "grace" if hardware.eager_launch_s > UNKNOWN_HOST_S else "x86"
+
+
+@lru_cache(maxsize=64)
+def _load(
+    gpu: str, architecture: str, platform: str, bare_launch_s: float, engine: str, _roots: str
+) -> Calibration:
+    laws: dict[str, CalibratedLaw] = {}
+    for origin, path in _files(gpu, architecture):
+        for law in _of_engine(_read(path), engine):
+            if law.key not in laws:
+                laws[law.key] = _transferred(law, origin, path)
+    launch = _launch(platform, bare_launch_s)
+    return Calibration(gpu=gpu, engine=engine, laws=MappingProxyType(laws), launch=launch)
+
+
+def _files(gpu: str, architecture: str) -> list[tuple[Origin, Path]]:
+    """Files of the GPU, its siblings and its family, best first."""
+    found: list[tuple[Origin, Path]] = []
+    names: list[tuple[Origin, str]] = [("calibrated", f"{gpu}/op/calibration")]
+    names += [("sibling", f"{name}/op/calibration") for name in SIBLINGS.get(gpu, ())]
+    names += [("default", f"defaults/{_family(architecture)}")]
+    for origin, name in names:
+        try:
+            found.append((origin, resources.find(FOLDER, name, SUFFIX)))
+        except MissingProfileError:
+            continue
+    if not found:
+        raise MissingProfileError(
+            f"no calibration for {gpu} ({architecture}): looked for "
+            f"{', '.join(f'{FOLDER}/{name}{SUFFIX}' for _, name in names)}; add one of them to a "
+            f"folder in {resources.SEARCH_PATH_VARIABLE}"
+        )
+    return found
+
+
+def _family(architecture: str) -> str:
+    for start, family in FAMILIES.items():
+        if architecture.startswith(start):
+            return family
+    return "datacenter"
+
+
+def _of_engine(
+    engines: Mapping[str, Mapping[str, CalibratedLaw]], engine: str
+) -> list[CalibratedLaw]:
+    """Laws of the engine and those of any; where it has none, another engine's with a penalty."""
+    laws = [*engines.get(engine, {}).values(), *engines.get("any", {}).values()]
+    for other in ENGINES:
+        if other != engine:
+            laws += [
+                replace(
+                    law,
+                    error_p90=law.error_p90 + ENGINE_PENALTY,
+                    note=f"of {other}; {law.note}".rstrip("; "),
+                )
+                for law in engines.get(other, {}).values()
+            ]
+    return laws
+
+
+def _transferred(law: CalibratedLaw, origin: Origin, path: Path) -> CalibratedLaw:
+    if origin == "calibrated":
+        return law
+    if origin == "default":
+        return replace(law, origin="default")
+    return replace(
+        law,
+        origin="sibling",
+        error_p90=law.error_p90 + SIBLING_PENALTY,
+        note=f"of {path.parent.parent.name}; {law.note}".rstrip("; "),
+    )
+
+
+@lru_cache(maxsize=64)
+def _read_once(
+    path: Path, _modified_ns: int, _size: int
+) -> Mapping[str, Mapping[str, CalibratedLaw]]:
+    from aisim_v41.evidence.calibration_file import read_calibration
+
+    return read_calibration(path)
+
+
+def _read(path: Path) -> Mapping[str, Mapping[str, CalibratedLaw]]:
+    status = path.stat()
+    return _read_once(path, status.st_mtime_ns, status.st_size)
+
+
+def _launch(platform: str, bare_launch_s: float) -> Launch:
+    from aisim_v41.evidence.calibration_file import read_hosts
+
+    hosts = read_hosts(resources.find(FOLDER, "defaults/hosts", SUFFIX))
+    known = hosts.get(platform)
+    if known is None:
+        nearest_kind = "grace" if bare_launch_s > UNKNOWN_HOST_S else "x86"
+        known = replace(hosts[nearest_kind], platform=platform, origin="default")
+    return known
