@@ -1,15 +1,16 @@
 """A model, mapping and policy on a GPU, compiled once: the hot path of simulations and sweeps.
 
-`CompiledSol` holds the ledger program, the graph and its array form; a step is counting plus one
-matrix product and a few reductions. The detailed `Estimate` and the bare number come from the same
-arrays.
+`CompiledGraph` holds the ledger program, the graph and the resource forms of its tasks; what a
+forward costs is added by the estimators (`CompiledSol` here). The detailed `Estimate` and the bare
+number of a step come from the same arrays.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -47,8 +48,8 @@ CHUNK_STEPS = 8192
 """Steps of a sweep evaluated at once: bounds the memory of a sweep of any length."""
 
 
-class CompiledSol:
-    """Speed-of-light time of steps of one model, mapping and policy on one GPU.
+class CompiledGraph(ABC):
+    """Steps of one model, mapping and policy on one GPU.
 
     Args:
         model: the model.
@@ -60,7 +61,7 @@ class CompiledSol:
         UnsupportedPlanError: the mapping or the policy is refused.
     """
 
-    method = "sol"
+    method: ClassVar[str]
 
     def __init__(
         self, model: Model, hardware: Hardware, parallel: Parallel, policy: RuntimePolicy
@@ -78,8 +79,11 @@ class CompiledSol:
         self.graph = self.backbone.graph
         self._prices: dict[int, Price] = {}
         columns = {column: place for place, column in enumerate(self.program.columns)}
-        self._builder = ProgramBuilder(columns, self.price)
-        self.time: TimeProgram = self._builder.build(self.graph)
+        self.builder = ProgramBuilder(columns, self.price)
+
+    @abstractmethod
+    def seconds(self, counts: Floats) -> Floats:
+        """Seconds of a forward from its counts: a scalar array for [columns], [steps] for more."""
 
     def price(self, task: Task) -> Price:
         """Seconds of a task on each resource, as forms."""
@@ -89,7 +93,7 @@ class CompiledSol:
         return self._prices[key]
 
     def __call__(self, requests: Sequence[Request]) -> float:
-        """Seconds of one step: its graph bound.
+        """Seconds of one step.
 
         Raises:
             InvalidInputError, OutOfRangeError, UnsupportedPlanError: as for `Plan`.
@@ -98,11 +102,11 @@ class CompiledSol:
             requests = _listed("requests", requests)
         columns = check_requests(self.model, self.policy, requests)
         if self.policy.encoder_replay != "separate":
-            return float(self.time.seconds(self.program.count(columns, one_step=True).totals))
+            return float(self.seconds(self.program.count(columns, one_step=True).totals))
         total = 0.0
         for forward in forward_passes(requests, self.policy):
             counts = self.program.count(pack(forward.requests), one_step=True).totals
-            total += forward.times * float(self.time.seconds(counts))
+            total += forward.times * float(self.seconds(counts))
         return total
 
     def sweep(self, frame: pd.DataFrame, *, chunk_steps: int = CHUNK_STEPS) -> pd.DataFrame:
@@ -115,7 +119,7 @@ class CompiledSol:
             chunk_steps: rows evaluated at once.
 
         Returns:
-            The frame with a column ``latency_ms`` (the graph bound).
+            The frame with a column ``latency_ms``.
 
         Raises:
             InvalidInputError, OutOfRangeError, UnsupportedPlanError: naming column and row.
@@ -129,7 +133,7 @@ class CompiledSol:
         for first in range(0, len(frame), chunk_steps):
             part = columns.rows(first, first + chunk_steps)
             counts = self.program.count(part, one_step=False).totals
-            seconds[first : first + chunk_steps] = self.time.seconds(counts)
+            seconds[first : first + chunk_steps] = self.seconds(counts)
         return frame.assign(latency_ms=seconds / MILLISECOND)
 
     def sweep_frames(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -158,7 +162,7 @@ class CompiledSol:
         """[tasks, resources, columns]: seconds a count."""
         return np.array(
             [
-                [self._builder.vector(self.price(task).seconds[r]) for r in Resource]
+                [self.builder.vector(self.price(task).seconds[r]) for r in Resource]
                 for task in self.tasks
             ]
         )
@@ -169,7 +173,7 @@ class CompiledSol:
         total = np.zeros((len(Resource), len(self.program.columns)))
         for task in tasks_of(self.graph):
             for place, resource in enumerate(Resource):
-                total[place] += self._builder.vector(self.price(task).certain[resource])
+                total[place] += self.builder.vector(self.price(task).certain[resource])
         return total
 
     @cached_property
@@ -177,7 +181,7 @@ class CompiledSol:
         """[columns]: kernels launched by a forward."""
         total = np.zeros(len(self.program.columns))
         for task in tasks_of(self.graph):
-            total += self._builder.vector(task.launches)
+            total += self.builder.vector(task.launches)
         return total
 
     @cached_property
@@ -187,15 +191,34 @@ class CompiledSol:
 
     def totals(self, node: Node) -> Floats:
         """[resources, columns]: seconds of a subgraph on each resource."""
-        return self._builder.totals(node)
+        return self.builder.totals(node)
 
     def vector(self, form: Columns) -> Floats:
         """A form as a dense vector [columns]."""
-        return self._builder.vector(form)
+        return self.builder.vector(form)
 
     def tasks_in(self, node: Node) -> Iterator[Task]:
         """Tasks of a subgraph, in order."""
         return tasks_of(node)
+
+
+class CompiledSol(CompiledGraph):
+    """Speed-of-light time of steps: their graph bound.
+
+    Args and errors: as for `CompiledGraph`.
+    """
+
+    method = "sol"
+
+    def __init__(
+        self, model: Model, hardware: Hardware, parallel: Parallel, policy: RuntimePolicy
+    ) -> None:
+        super().__init__(model, hardware, parallel, policy)
+        self.time: TimeProgram = self.builder.build(self.graph)
+
+    def seconds(self, counts: Floats) -> Floats:
+        """Graph bound of a forward [s]."""
+        return self.time.seconds(counts)
 
 
 def _listed(name: str, values: object) -> list[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from aisim_v41.arithmetic import Arithmetic
 from aisim_v41.errors import UnsupportedPlanError
@@ -28,6 +29,9 @@ class Resource(StrEnum):
     HBM = "hbm"
     LINK = "link"
     """Scale-up link, one direction."""
+
+
+RESOURCES: Final = tuple(Resource)
 
 
 @dataclass(frozen=True, slots=True)

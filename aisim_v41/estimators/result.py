@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from aisim_v41.estimators.breakdown import Breakdown, Row
 from aisim_v41.units import MILLISECOND
 
 if TYPE_CHECKING:
@@ -34,28 +35,6 @@ class Bounds:
     launch_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One operator in one class of layers: work and time of all its calls in the step."""
-
-    operator: str
-    family: str
-    replaces: tuple[str, ...]
-    layers: tuple[int, ...]
-    calls: int
-    rows: float
-    flop: float
-    bytes_by_kind: Mapping[str, float]
-    message_bytes: float
-    launches: float
-    seconds: float
-    """Time of all calls alone, each the longest of its resources."""
-    seconds_by_resource: Mapping[str, float]
-    bound: str
-    """Resource that decides it."""
-    source: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
     """The answer to one plan.
@@ -65,11 +44,10 @@ class Estimate:
         latency_s: the estimate [s].
         band_s: interval that should hold the true value [s]; a bound has no upper end.
         bounds: speed-of-light bounds.
-        rows: breakdown by operator and layer class.
         source_share: share of the time by kind of evidence.
         resource_s: total time on each resource [s].
-        path: operators on the critical path, with their share of the graph bound [s].
         warnings: what a reader may misread.
+        breakdown: what `rows`, `path` and `timeline` are made from when they are asked for.
     """
 
     plan: Plan
@@ -78,12 +56,20 @@ class Estimate:
     latency_s: float
     band_s: tuple[float, float]
     bounds: Bounds
-    rows: tuple[Row, ...]
     source_share: Mapping[str, float]
     resource_s: Mapping[str, float]
-    path: Mapping[str, float]
     warnings: tuple[str, ...]
-    timeline_rows: tuple[Mapping[str, Any], ...]
+    breakdown: Breakdown = field(repr=False, compare=False)
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """Breakdown by operator and layer class."""
+        return self.breakdown.rows()
+
+    @cached_property
+    def path(self) -> Mapping[str, float]:
+        """Operators on the critical path [s], longest first; they add up to the time."""
+        return self.breakdown.path()
 
     @property
     def latency_ms(self) -> float:
@@ -156,7 +142,7 @@ class Estimate:
         import pandas as pd
 
         columns = ["forward", "layer", "operator", "lane", "start_ms", "end_ms", "bound"]
-        return pd.DataFrame(list(self.timeline_rows), columns=columns)
+        return pd.DataFrame(list(self.breakdown.timeline()), columns=columns)
 
     def explain(self) -> str:
         """The answer and its reasons on one screen."""

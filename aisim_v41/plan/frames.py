@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -48,6 +49,12 @@ def request_columns(frame: pd.DataFrame, model: Model, policy: RuntimePolicy) ->
             "the frame has no column new_tokens; "
             f"columns are named as fields of Request: {', '.join(FIELDS)}"
         )
+    for name in map(str, frame.columns):
+        likely = get_close_matches(name, FIELDS, n=1, cutoff=0.85)
+        if likely and name not in FIELDS:
+            raise InvalidInputError(
+                f"column {name!r} is no field of Request; {likely[0]!r} is. Rename it, or drop it"
+            )
     if policy.encoder_replay == "separate" and "window" in frame.columns:
         raise UnsupportedPlanError(
             "encoder_replay='separate' and a window column exclude each other in a sweep: each hit "
@@ -121,10 +128,17 @@ def _whole(frame: Any, name: str, default: Floats, *, highest: int = MAX_TOKENS)
     """A column of whole numbers as float64."""
     if name not in frame.columns:
         return default
-    try:
-        values = np.asarray(frame[name], dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInputError(f"column {name}: must hold whole numbers") from None
+    column = np.asarray(frame[name])
+    if column.dtype.kind == "O":
+        real = [isinstance(value, (int, float, np.number)) for value in column.ravel()]
+        if not all(real):
+            place = real.index(False)
+            raise InvalidInputError(
+                f"row {place}: {name} = {column.ravel()[place]!r}: must be a whole number"
+            )
+    elif column.dtype.kind not in "biuf":
+        raise InvalidInputError(f"column {name}: must hold whole numbers, not {column.dtype}")
+    values = column.astype(np.float64)
     if values.ndim != 1:
         raise InvalidInputError(f"column {name} occurs {values.shape[-1]} times")
     good = (values >= 0) & (values <= highest) & (np.floor(values) == values)
@@ -143,10 +157,10 @@ def _codes(frame: Any, name: str, codes: dict[str, int], default: Floats) -> Flo
     import pandas as pd
 
     categories = pd.Categorical(frame[name])
-    unknown = [value for value in categories.categories if value not in codes]
-    if unknown or (categories.codes < 0).any():
-        value = unknown[0] if unknown else "missing"
-        raise InvalidInputError(f"column {name}: {value!r}; {nearest(str(value), codes)}")
-    lookup = np.array([codes[value] for value in categories.categories], dtype=np.float64)
+    lookup = np.array([codes.get(value, -1) for value in categories.categories] + [-1], np.float64)
     taken: Floats = lookup[categories.codes]
+    if (taken < 0).any():
+        place = int(np.argmax(taken < 0))
+        value = frame[name].iloc[place]
+        raise InvalidInputError(f"row {place}: {name} = {value!r}; {nearest(str(value), codes)}")
     return taken

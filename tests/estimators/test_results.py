@@ -272,7 +272,8 @@ for name in ("paper", "sglang", "vllm"):
     step = aisim.compile(model, gpu, parallel=plan.parallel, policy=plan.policy)
     found = aisim.estimate(plan, gpu)
     print(step(plan.requests).hex(), found.latency_s.hex(), found.bounds)
-    print(hashlib.sha256(repr(found).encode()).hexdigest())
+    shown = repr((found, found.rows, found.path))
+    print(hashlib.sha256(shown.encode()).hexdigest())
     print(hashlib.sha256(found.explain().encode()).hexdigest())
 """
 
