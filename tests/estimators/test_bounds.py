@@ -64,7 +64,7 @@ def test_fusion_does_not_enter(request_: Request, tp: int):
     assert list(bounds.values()) == pytest.approx([bounds["elementary"]] * len(PROFILES), rel=1e-12)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(name=policies, requests=steps)
 def test_fusing_never_adds_time(name: str, requests: list[Request]):
     """The graph bound of every profile is at most that of separate kernels."""
