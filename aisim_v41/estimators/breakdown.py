@@ -54,6 +54,10 @@ class ForwardPrice(Protocol):
         """Time of a block on each resource that its members share [resources], in seconds."""
         ...
 
+    def arranged(self, node: Node) -> Node:
+        """The node as this forward runs it: side by side, or one task after another."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
@@ -143,20 +147,25 @@ class Breakdown:
         """
         path: dict[str, float] = defaultdict(float)
         for forward in self.forwards:
-            for name, seconds in _path_of(forward, self.compiled.graph, {}).items():
+            for name, seconds in _path_of(
+                forward, forward.arranged(self.compiled.graph), {}
+            ).items():
                 path[name] += forward.times * seconds
         return dict(sorted(path.items(), key=lambda item: -item[1]))
 
     def timeline(self) -> tuple[dict[str, Any], ...]:
         """Every task of every forward; one that runs several times is shown once."""
         compiled = self.compiled
-        main = seq(*(step.node for step in compiled.backbone.chain))
         rows: list[dict[str, Any]] = []
         clock = 0.0
         for number, forward in enumerate(self.forwards):
             timeline = _Timeline(forward, number, rows)
-            after = timeline.place_steps(compiled.backbone.chain, clock, 0)
-            beside = timeline.place_steps(compiled.backbone.beside, clock, timeline.width(main))
+            main = forward.arranged(seq(*(step.node for step in compiled.backbone.chain)))
+            apart = isinstance(forward.arranged(compiled.graph), Par)
+            lane = timeline.width(main) if apart else 0
+            beside = timeline.place_steps(compiled.backbone.beside, clock, lane)
+            start = clock if apart else beside
+            after = timeline.place_steps(compiled.backbone.chain, start, 0)
             longest = max(after, beside)
             end = clock + forward.total_s
             timeline.wait(compiled.graph, longest, end, 0, len(compiled.model.layers))
@@ -210,7 +219,8 @@ class _Timeline:
     def place_steps(self, steps: Iterable[Step], start: float, lane: int) -> float:
         """Lay out steps one after another; return when the last one ends [s]."""
         for step in steps:
-            start += self.place(step.node, start, lane, step.layer)
+            node = self.forward.arranged(step.node)
+            start += self.place(node, start, lane, step.layer)
         return start
 
     def place(self, node: Node, start: float, lane: int, layer: int) -> float:

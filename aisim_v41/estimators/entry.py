@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
-from aisim_v41.estimators.compiled import CompiledSol
+from aisim_v41.estimators.compiled import CompiledGraph, CompiledSol
+from aisim_v41.estimators.op import Op
+from aisim_v41.estimators.op_compiled import CompiledOp
 from aisim_v41.estimators.result import Estimate
 from aisim_v41.estimators.sol import Sol
 from aisim_v41.hardware import Hardware
@@ -26,7 +28,8 @@ class Estimator(Protocol):
         ...
 
 
-ESTIMATORS: dict[str, Estimator] = {"sol": Sol()}
+ESTIMATORS: dict[str, Estimator] = {"sol": Sol(), "op": Op()}
+COMPILED: dict[str, type[CompiledGraph]] = {"sol": CompiledSol, "op": CompiledOp}
 
 
 def _method(method: str) -> str:
@@ -44,7 +47,8 @@ def estimate(plan: Plan, hardware: Hardware, method: str = "auto") -> Estimate:
     Args:
         plan: what is run, and how.
         hardware: from `load_hardware`.
-        method: "sol", or "auto" for the best evidence there is.
+        method: "sol" (a lower bound), "op" (measured and calibrated kernels), or "auto": the bound,
+            until `validate` has error tables for more.
 
     Raises:
         InvalidInputError: an argument of the wrong kind, or an unknown method.
@@ -70,7 +74,7 @@ def compile(
     parallel: Parallel | None = None,
     policy: RuntimePolicy | None = None,
     method: str = "auto",
-) -> CompiledSol:
+) -> CompiledGraph:
     """A step function for simulations and sweeps.
 
     Args:
@@ -88,8 +92,7 @@ def compile(
     policy = preset("paper") if policy is None else policy
     _require("parallel", parallel, Parallel)
     _require("policy", policy, RuntimePolicy)
-    _method(method)
-    return CompiledSol(model, hardware, parallel, policy)
+    return COMPILED[_method(method)](model, hardware, parallel, policy)
 
 
 def _require(name: str, value: object, expected: type) -> None:

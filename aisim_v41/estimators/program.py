@@ -138,6 +138,11 @@ class ProgramBuilder:
     _ways_of: dict[int, list[Way]] = field(default_factory=dict)
     _totals: dict[int, Floats] = field(default_factory=dict)
 
+    @property
+    def width(self) -> int:
+        """Length of the vector that linear forms refer to."""
+        return len(self.columns)
+
     def build(self, graph: Node) -> TimeProgram:
         """The program of a graph."""
         return self._lay_out(self._longest(self._ways(graph)))
@@ -170,13 +175,13 @@ class ProgramBuilder:
         key = id(node)
         if key not in self._ways_of:
             if isinstance(node, Task):
-                ways = [{self._linear(self._largest_totals(node)): 1.0}]
+                ways = [{self._linear(self.task_forms(node)): 1.0}]
             elif isinstance(node, Seq):
                 ways = self._ways_of_sequence(node)
             else:
                 # A task alone never exceeds the totals of its block; only a sequence can.
                 longer = [way for m in node.members if isinstance(m, Seq) for way in self._ways(m)]
-                totals = [{self._linear([form]): 1.0} for form in self._largest_totals(node)]
+                totals = [{self._linear([form]): 1.0} for form in self.block_forms(node)]
                 ways = [*totals, *longer]
             self._ways_of[key] = ways
         return self._ways_of[key]
@@ -201,9 +206,18 @@ class ProgramBuilder:
             distributed.append(total)
         return distributed
 
-    def _largest_totals(self, node: Node) -> list[Floats]:
-        """Forms of a node's resource totals; one that never exceeds another is left out."""
-        vectors = [vector for vector in self.totals(node) if vector.any()]
+    def task_forms(self, task: Task) -> list[Floats]:
+        """Linear forms whose longest is the time of a task."""
+        return self.largest(self.totals(task))
+
+    def block_forms(self, block: Par) -> list[Floats]:
+        """Linear forms that a parallel block cannot undercut."""
+        return self.largest(self.totals(block))
+
+    @staticmethod
+    def largest(forms: Floats) -> list[Floats]:
+        """Forms of a stack; one that never exceeds another is left out."""
+        vectors = [vector for vector in forms if vector.any()]
         kept: list[Floats] = []
         for vector in sorted(vectors, key=lambda v: -float(v.sum())):
             if not any((vector <= other).all() for other in kept):
@@ -212,7 +226,7 @@ class ProgramBuilder:
 
     def _linear(self, forms: list[Floats]) -> int:
         """Value that is the longest of some forms; ids of these are negative."""
-        forms = forms or [np.zeros(len(self.columns))]
+        forms = forms or [np.zeros(self.width)]
         key = tuple(form.tobytes() for form in forms)
         if key not in self._known:
             self._linear_values.append(forms)

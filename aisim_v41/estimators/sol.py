@@ -83,6 +83,10 @@ class SolForward:
         spent: Floats = self.compiled.totals(node) @ self.counts
         return spent
 
+    def arranged(self, node: Node) -> Node:
+        """Whatever may run side by side does."""
+        return node
+
 
 def sol_bounds(compiled: CompiledSol, counted: Ledger) -> Bounds:
     """The three bounds of a counted plan."""

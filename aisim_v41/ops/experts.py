@@ -81,5 +81,9 @@ def shared_expert(rank: Rank, weights: Mapping[str, Tensor]) -> Operator | None:
         weights=sum(m.bytes for m in matrices) * Count.ACTIVE,
         inputs={"quantised": hidden * activation_bytes(matrices[0]) * Count.QUERY_ROWS},
         outputs={"sublayer": hidden * BF16_BYTES * Count.QUERY_ROWS},
+        products=(
+            (matrices[0].rows + matrices[2].rows, matrices[0].columns),
+            (matrices[1].rows, matrices[1].columns),
+        ),
         source="model-facts §4.5",
     )

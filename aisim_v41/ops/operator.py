@@ -83,6 +83,7 @@ class Operator:
         inputs, outputs: activation tensors read and written, by name [B]. Fusing two operators
             drops what one hands to the other.
         collective, payload, group: message [B] over ``group`` ranks.
+        products: (outputs, inputs) of each dense product in it, one kernel each.
         launches: kernels launched.
         axes: counts that a measured table of this operator is keyed by.
         source: where the formula comes from.
@@ -102,6 +103,7 @@ class Operator:
     collective: Collective | None = None
     payload: Form = ZERO
     group: int = 1
+    products: tuple[tuple[int, int], ...] = ()
     launches: Form = Count.ACTIVE
     axes: tuple[Count, ...] = (Count.QUERY_ROWS,)
     source: str = ""
@@ -127,6 +129,7 @@ class Task:
     collective: Collective | None
     payload: Columns
     group: int
+    products: tuple[tuple[int, int], ...]
     launches: Columns
     axes: tuple[Column, ...]
     rows: Column
@@ -165,6 +168,7 @@ def place(operator: Operator, where: LayerClass | None) -> Task:
         collective=operator.collective,
         payload=resolve(operator.payload),
         group=operator.group,
+        products=operator.products,
         launches=resolve(operator.launches),
         axes=axes,
         rows=axes[0],
@@ -222,6 +226,7 @@ def fuse(name: str, tasks: Sequence[Task], *, kept: Iterable[str] = ()) -> Task:
         collective=message.collective,
         payload=message.payload,
         group=message.group,
+        products=tuple(shape for task in tasks for shape in task.products),
         launches=leader.launches,
         axes=leader.axes,
         rows=leader.rows,

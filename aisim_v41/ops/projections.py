@@ -56,6 +56,7 @@ def projection(
         weights=sum(t.bytes for t in tensors) * active,
         inputs={reads: width * activation_bytes(first) * rows},
         outputs={writes: sum(t.rows for t in tensors) * output_bytes * rows},
+        products=((sum(t.rows for t in tensors), first.columns),),
         launches=1 * active,
         axes=(rows,),
         source=source,

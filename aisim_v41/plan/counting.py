@@ -126,6 +126,16 @@ class LedgerProgram:
         return self._index[column_of(count, where)]
 
     @property
+    def tokens_place(self) -> int:
+        """Column of the rows that enter the model."""
+        return self._index[Column(Count.QUERY_ROWS, Region.FULL)]
+
+    @property
+    def logits_place(self) -> int:
+        """Column of the rows that reach the output head."""
+        return self._index[Column(Count.LOGIT_ROWS)]
+
+    @property
     def expert_columns(self) -> list[tuple[int, int]]:
         """Pairs of places: experts touched and activity of each region."""
         touched = self._touched_places

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from aisim_v41.estimators.compiled import CompiledSol
-from aisim_v41.estimators.entry import compile
 from aisim_v41.estimators.resources import Resource
 from aisim_v41.hardware import Hardware
 from aisim_v41.model.description import Model
@@ -154,7 +153,7 @@ class Evaluator:
     ) -> CompiledSol:
         key = (hardware, parallel, policy)
         if key not in self._compiled:
-            self._compiled[key] = compile(self.model, hardware, parallel=parallel, policy=policy)
+            self._compiled[key] = CompiledSol(self.model, hardware, parallel, policy)
         return self._compiled[key]
 
     def _forwards(self, compiled: CompiledSol, part: Part) -> Iterator[tuple[float, Floats]]:

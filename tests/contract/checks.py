@@ -191,7 +191,7 @@ def rows_add_up_to_the_totals(estimator: Estimator) -> None:
             parts = [row.seconds_by_resource[resource] for row in found.rows]
             assert sum(parts) == pytest.approx(busy, rel=ROUNDING)
         assert at_most(found.bounds.graph_s, sum(row.seconds for row in found.rows))
-        assert sum(found.path.values()) == pytest.approx(found.bounds.graph_s, rel=ROUNDING)
+        assert sum(found.path.values()) == pytest.approx(found.latency_s, rel=ROUNDING)
 
 
 def rows_are_those_of_every_estimator(estimator: Estimator) -> None:

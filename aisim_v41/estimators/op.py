@@ -1,0 +1,135 @@
+"""OP: the time of a plan from measured and calibrated operators, with its evidence shown.
+
+Every task is priced by the best law there is for its kind of kernel
+(`aisim_v41.estimators.op_laws`) and composed over the same graph as SOL. The answer says which
+share of its time rests on what, and how far it may be off.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from aisim_v41.estimators.breakdown import Breakdown
+from aisim_v41.estimators.compiled import Floats, compiled_sol
+from aisim_v41.estimators.op_compiled import CompiledOp, compiled_op, serial
+from aisim_v41.estimators.resources import RESOURCES
+from aisim_v41.estimators.result import Estimate
+from aisim_v41.estimators.sol import sol_bounds
+from aisim_v41.hardware import Hardware
+from aisim_v41.ops.graph import Node
+from aisim_v41.ops.operator import Task
+from aisim_v41.plan.ledger import ledger
+from aisim_v41.plan.plan import Plan
+
+BUILD_ERROR = 0.15
+"""Spread of engine builds about one set of kernels, as a share of the time: a plan that names no
+build may meet any (production-measurements §3: one decode step moved by a third within weeks)."""
+
+
+class Op:
+    """The estimator from operators."""
+
+    method = "op"
+
+    def estimate(self, plan: Plan, hardware: Hardware) -> Estimate:
+        """Time of a plan, its band, and what it is made of.
+
+        Raises:
+            UnsupportedPlanError: the mapping does not fit the model or the GPU.
+            MissingProfileError: nothing is known about kernels of this GPU or its family.
+        """
+        compiled = compiled_op(plan.model, hardware, plan.parallel, plan.policy)
+        counted = ledger(plan)
+        forwards = tuple(
+            OpForward(compiled, forward.times, counts.totals) for forward, counts in counted.passes
+        )
+        sol = compiled_sol(plan.model, hardware, plan.parallel, plan.policy)
+        bounds = sol_bounds(sol, counted)
+        latency = sum(forward.times * forward.total_s for forward in forwards)
+        half = np.hypot(_kernel_error(compiled, forwards), BUILD_ERROR * latency)
+        busy = np.zeros(len(RESOURCES))
+        for forward in forwards:
+            busy += forward.times * (compiled.resource_totals @ forward.counts)
+        return Estimate(
+            plan=plan,
+            hardware=hardware,
+            method=self.method,
+            latency_s=latency,
+            band_s=(max(bounds.graph_s, latency - float(half)), latency + float(half)),
+            bounds=bounds,
+            source_share=_source_share(compiled, forwards),
+            resource_s={str(r): float(busy[i]) for i, r in enumerate(RESOURCES)},
+            warnings=plan.warnings,
+            breakdown=Breakdown(compiled, forwards),
+        )
+
+
+@dataclass(frozen=True)
+class OpForward:
+    """One forward, its tasks priced by their laws."""
+
+    compiled: CompiledOp
+    times: int
+    counts: Floats
+
+    @cached_property
+    def total_s(self) -> float:
+        """Time of the forward [s]."""
+        return float(self.compiled.seconds(self.counts))
+
+    @cached_property
+    def _seconds(self) -> dict[int, float]:
+        found = self.compiled.task_seconds(self.counts)
+        return {id(t): float(s) for t, s in zip(self.compiled.tasks, found, strict=True)}
+
+    def task_seconds(self, task: Task) -> float:
+        """Time of one call alone [s]."""
+        return self._seconds[id(task)]
+
+    def source(self, task: Task) -> str:
+        """Origins of the task's laws."""
+        return " + ".join(sorted({law.origin for law in self.compiled.laws_of(task)}))
+
+    def shared(self, node: Node) -> Floats:
+        """Seconds on each resource at peak."""
+        spent: Floats = self.compiled.totals(node) @ self.counts
+        return spent
+
+    def arranged(self, node: Node) -> Node:
+        """The node as this forward runs it: prefill on one stream."""
+        return node if self.compiled.overlaps(self.counts) else serial(node)
+
+
+def _times_of(compiled: CompiledOp, forward: OpForward) -> Floats:
+    """Seconds of all calls of every distinct task in one forward [tasks]."""
+    return compiled.calls * compiled.task_seconds(forward.counts)
+
+
+def _kernel_error(compiled: CompiledOp, forwards: tuple[OpForward, ...]) -> float:
+    """Half-width of the 90 % band from the laws' errors [s].
+
+    Kernels of one law are off together, different laws independently.
+    """
+    by_law: dict[str, float] = defaultdict(float)
+    for forward in forwards:
+        for group in compiled.groups:
+            seconds = group.seconds(forward.counts) * compiled.calls[group.task_of]
+            for law, spent in zip(group.laws, seconds, strict=True):
+                by_law[law.key] += forward.times * float(spent) * law.error_p90
+    return float(np.sqrt(sum(error * error for error in by_law.values())))
+
+
+def _source_share(compiled: CompiledOp, forwards: tuple[OpForward, ...]) -> dict[str, float]:
+    """Share of the kernels' time by origin of their laws."""
+    shares: dict[str, float] = defaultdict(float)
+    for forward in forwards:
+        for group in compiled.groups:
+            seconds = group.seconds(forward.counts) * compiled.calls[group.task_of]
+            for law, spent in zip(group.laws, seconds, strict=True):
+                shares[law.origin] += forward.times * float(spent)
+    total = sum(shares.values())
+    return {name: value / total for name, value in sorted(shares.items())} if total else {}
