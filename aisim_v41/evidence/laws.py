@@ -107,9 +107,11 @@ FORMS: Mapping[LawKind, Form] = MappingProxyType(
         LawKind.EXPERTS: _form(
             {
                 "launch_s": _LAUNCH,
+                "expert_s": (0.0, 1e-4, "start and end of one touched expert [s]"),
                 "memory_share": _MEMORY,
                 "step_8": (0.0, 20.0, "more weight time beyond 8 tokens an expert [1]"),
                 "step_32": (0.0, 20.0, "more weight time beyond 32 tokens an expert [1]"),
+                "uneven": (0.0, 5.0, "part more when tokens an expert vary around a tile [1]"),
                 "tile": (8.0, 1024.0, "tokens an expert that one pass over its weights takes [1]"),
                 "compute_share": _COMPUTE,
             },
@@ -118,12 +120,12 @@ FORMS: Mapping[LawKind, Form] = MappingProxyType(
                 "top_k": "experts that a row visits, those on other ranks left out [1]",
                 "routed": "experts of the rank [1]",
             },
-            {"spread": "standard deviation of tokens an expert (default: its root) [1]"},
+            {"spread": "standard deviation of tokens an expert (default: root of the mean) [1]"},
         ),
         LawKind.ATTENTION: _form(
             {
-                "floor_s": _FLOOR,
                 "launch_s": _LAUNCH,
+                "key_s": (0.0, 1e-6, "serial walk along one key of a row [s]"),
                 "key_overhead": (0.0, 1e5, "work of one row besides its keys, in keys [1]"),
                 "compute_share": _COMPUTE,
                 "memory_share": _MEMORY,
@@ -227,40 +229,47 @@ def experts(x: Features, p: Parameters) -> FloatArray:
     """Routed experts: weights of touched experts, in longer passes beyond 8 and 32 tokens each.
 
     With m = rows·top_k/touched tokens a touched expert, and P(c > n) the share of touched experts
-    with more than n tokens:
+    with more than n tokens (normal about m, of the width ``spread``):
 
-    t = t0 + memory·(1/em + s8·P(c > 8) + s32·P(c > 32)) + compute·max(0, 1 − tile/m)/ec
+    t = t0 + te·touched + memory·(1/em + s8·P(c > 8) + s32·P(c > 32))·(1 + u·P(c > 8)·spread/√m)
+        + compute·max(0, 1 − tile/m)/ec
 
-    Kernels take tiles of 8, 16, 32 ... tokens; within one tile time hardly grows, beyond the
-    largest tile every further tile costs its arithmetic. Source: peer-data-newer §2.3, §3.4.
+    Kernels take tiles of 8, 16, 32 ... tokens, chosen by the mean; time hardly grows inside one,
+    and beyond the largest every further tile costs its arithmetic. Tokens drawn at random overflow
+    the tile in part of the experts (u); a balanced table shows nothing of it. Source: fitted to
+    balanced tables in graph mode, u to V4.1's own rows; peer-data-newer §2.3, §3.4.
     """
     touched = np.maximum(x["touched"], _TINY)
-    each = x["rows"] * x["top_k"] / touched
-    spread = np.asarray(x["spread"]) if "spread" in x else np.sqrt(each)
-    spread = np.maximum(spread, _TINY)
+    each = np.maximum(x["rows"] * x["top_k"] / touched, _TINY)
+    even = np.sqrt(each)
+    given = np.asarray(x.get("spread", even))
+    spread = np.maximum(given, _LEAST_SPREAD)
+    beyond_8 = _share_beyond(each, 8.0, spread)
     stretch = (
         1.0 / p["memory_share"]
-        + p["step_8"] * _share_beyond(each, 8.0, spread)
+        + p["step_8"] * beyond_8
         + p["step_32"] * _share_beyond(each, 32.0, spread)
     )
-    beyond = np.maximum(0.0, 1.0 - p["tile"] / np.maximum(each, _TINY))
-    further = x["compute_s"] * beyond / p["compute_share"]
-    return p["launch_s"] + x["memory_s"] * stretch + further
+    overflow = 1.0 + p["uneven"] * beyond_8 * np.minimum(1.0, given / even)
+    further = x["compute_s"] * np.maximum(0.0, 1.0 - p["tile"] / each) / p["compute_share"]
+    return (
+        p["launch_s"] + p["expert_s"] * x["touched"] + x["memory_s"] * stretch * overflow + further
+    )
 
 
 def attention(x: Features, p: Parameters) -> FloatArray:
-    """Sparse attention: a floor while the chip is not full, then a share of peak that grows.
+    """Sparse attention: a start, the walk along a row's keys, then arithmetic and bytes.
 
-    t = ‖floor, t0 + ‖compute·(1 + h/keys)/ec, memory/em‖p‖p, keys = pairs/rows
+    t = t0 + tk·keys + ‖compute·(1 + h/keys)/ec, memory/em‖p, keys = pairs/rows
 
-    h keys' worth of work a row is what a row costs beside its keys (query load, softmax ends,
-    gather of page tables), so the share of peak grows with keys. Source: peer-data-newer §3.5.
+    h keys' worth of work a row is what a row costs beside its keys (query load, softmax ends, page
+    look-ups), so the share of peak grows with keys. The walk shows in decode, where one group of
+    threads has one row. Source: peer-data-newer §3.5; production-measurements §3.
     """
     keys = x["pairs"] / np.maximum(x["rows"], _TINY)
     work = x["compute_s"] * (1.0 + p["key_overhead"] / np.maximum(keys, 1.0))
-    busy = p["launch_s"] + _norm(work / p["compute_share"], x["memory_s"] / p["memory_share"],
-                                 p["norm"])  # fmt: skip
-    return _norm(p["floor_s"], busy, p["norm"])
+    busy = _norm(work / p["compute_share"], x["memory_s"] / p["memory_share"], p["norm"])
+    return np.asarray(p["launch_s"] + p["key_s"] * keys + busy)
 
 
 def scores(x: Features, p: Parameters) -> FloatArray:
@@ -325,6 +334,8 @@ def collective(x: Features, p: Parameters) -> FloatArray:
 
 
 _TINY = 1e-9
+_LEAST_SPREAD = 0.3
+"""Equal counts still meet a step somewhere between two whole numbers."""
 _ZERO = np.zeros(())
 _LAWS: dict[LawKind, Callable[[Features, Parameters], FloatArray]] = {
     LawKind.PRODUCT: product,
