@@ -22,7 +22,7 @@ def compress_project(weights: Mapping[str, Tensor]) -> Operator:
     return projection(
         "compress_project", *(weights[role] for role in ROLES if role in weights),
         reads="normed", writes="compressor_rows", family=Family.COMPRESSOR,
-        rows=Count.COMPRESSED_ROWS, active=Count.KV_ACTIVE, source="model-facts §4.2",
+        rows=Count.COMPRESSED_ROWS, active=Count.COMPRESS_ACTIVE, source="model-facts §4.2",
     )  # fmt: skip
 
 
@@ -33,10 +33,10 @@ def compress_pool(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
     return Operator(
         name="compress_pool",
         family=Family.ELEMENTWISE,
-        weights=weights["attn.compressor.norm"].bytes * Count.KV_ACTIVE,
+        weights=weights["attn.compressor.norm"].bytes * Count.COMPRESS_ACTIVE,
         inputs={"compressor_rows": rows * BF16_BYTES * Count.COMPRESSED_ROWS},
         outputs={"entry_latent": width * BF16_BYTES * Count.ENTRIES_WRITTEN},
-        launches=1 * Count.KV_ACTIVE,
+        launches=1 * Count.COMPRESS_ACTIVE,
         axes=(Count.COMPRESSED_ROWS, Count.ENTRIES_WRITTEN),
         source="model-facts §4.4",
     )
@@ -50,7 +50,7 @@ def main_store(rank: Rank) -> Operator:
         family=Family.ELEMENTWISE,
         kv_writes=rank.rows.main.bytes * Count.ENTRIES_WRITTEN,
         inputs={"entry_latent": width * BF16_BYTES * Count.ENTRIES_WRITTEN},
-        launches=1 * Count.KV_ACTIVE,
+        launches=1 * Count.COMPRESS_ACTIVE,
         axes=(Count.COMPRESSED_ROWS, Count.ENTRIES_WRITTEN),
         source="runtime-semantics §5.2; row bytes §6.1",
     )
@@ -60,7 +60,7 @@ def index_key(weights: Mapping[str, Tensor]) -> Operator:
     """``indexer.wk``: [head_dim -> index_head_dim] of every finished entry, BF16."""
     return projection(
         "index_key", weights["attn.indexer.wk"], reads="entry_latent", writes="index_key_flat",
-        family=Family.COMPRESSOR, rows=Count.ENTRIES_WRITTEN, active=Count.KV_ACTIVE,
+        family=Family.COMPRESSOR, rows=Count.ENTRIES_WRITTEN, active=Count.COMPRESS_ACTIVE,
         source="model-facts §4.2",
     )  # fmt: skip
 
@@ -71,10 +71,10 @@ def index_key_store(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
     return Operator(
         name="index_key_store",
         family=Family.ELEMENTWISE,
-        weights=weights["attn.indexer.k_norm"].bytes * Count.KV_ACTIVE,
+        weights=weights["attn.indexer.k_norm"].bytes * Count.COMPRESS_ACTIVE,
         kv_writes=rank.rows.index.bytes * Count.ENTRIES_WRITTEN,
         inputs={"index_key_flat": width * BF16_BYTES * Count.ENTRIES_WRITTEN},
-        launches=1 * Count.KV_ACTIVE,
+        launches=1 * Count.COMPRESS_ACTIVE,
         axes=(Count.ENTRIES_WRITTEN,),
         source="runtime-semantics §5.2; row bytes §6.1",
     )

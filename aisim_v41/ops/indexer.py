@@ -28,7 +28,7 @@ def index_query(weights: Mapping[str, Tensor]) -> Operator:
     return projection(
         "index_query", weights["attn.indexer.wq_b"], reads="q_latent_quantised",
         writes="index_query_flat", family=Family.INDEXER, rows=Count.INDEX_ROWS,
-        source="model-facts §4.2",
+        active=Count.INDEX_ACTIVE, source="model-facts §4.2",
     )  # fmt: skip
 
 
@@ -40,6 +40,7 @@ def index_query_rotate(weights: Mapping[str, Tensor]) -> Operator:
         family=Family.ELEMENTWISE,
         inputs={"index_query_flat": width * BF16_BYTES * Count.INDEX_ROWS},
         outputs={"index_query_packed": width * (17 / 32) * Count.INDEX_ROWS},
+        launches=1 * Count.INDEX_ACTIVE,
         axes=(Count.INDEX_ROWS,),
         source="model-facts §4.2: MXFP4, 4 bits and a scale byte per 32",
     )
@@ -50,7 +51,7 @@ def index_weights(weights: Mapping[str, Tensor]) -> Operator:
     return projection(
         "index_weights", weights["attn.indexer.weights_proj"], reads="normed",
         writes="index_head_weights", family=Family.INDEXER, rows=Count.INDEX_ROWS,
-        source="model-facts §4.2",
+        active=Count.INDEX_ACTIVE, source="model-facts §4.2",
     )  # fmt: skip
 
 
@@ -76,6 +77,7 @@ def index_score(rank: Rank, weights: Mapping[str, Tensor], kind: LayerKind) -> O
             "index_head_weights": heads * BF16_BYTES * Count.INDEX_ROWS,
         },
         outputs={"scores": SCORE_BYTES * Count.SCORED_POSITIONS},
+        launches=1 * Count.INDEX_ACTIVE,
         axes=(Count.INDEX_ROWS, Count.SCORED_POSITIONS),
         source="model-facts §4.2: 4,096 multiply-accumulates a visible entry",
     )
@@ -91,6 +93,7 @@ def all_reduce_scores(rank: Rank) -> Operator | None:
         collective=Collective.ALL_REDUCE,
         payload=FP32_BYTES * Count.SCORED_POSITIONS,
         group=rank.tp,
+        launches=1 * Count.INDEX_ACTIVE,
         axes=(Count.SCORED_POSITIONS,),
         source="model-facts §9",
     )
@@ -108,6 +111,7 @@ def index_select(rank: Rank, role: CandidateRole) -> Operator:
         family=Family.INDEXER,
         inputs={"scores": SCORE_BYTES * Count.SCORED_POSITIONS},
         outputs={"selection": POSITION_BYTES * chosen * Count.INDEX_ROWS},
+        launches=1 * Count.INDEX_ACTIVE,
         axes=(Count.INDEX_ROWS, Count.SCORED_POSITIONS),
         source="model-facts §4.3; runtime-semantics §5.2",
     )

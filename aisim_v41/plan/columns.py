@@ -55,10 +55,16 @@ BY_REGION: Final = frozenset(
      Count.EXPERTS_TOUCHED, Count.ACTIVE}
 )  # fmt: skip
 BY_REGION_AND_RATIO: Final = frozenset(
-    {Count.SELECTED_ENTRIES, Count.SELECTED_ROWS, Count.SELECTED_ROWS_CACHED, Count.INDEX_ROWS}
+    {
+        Count.SELECTED_ENTRIES,
+        Count.SELECTED_ROWS,
+        Count.SELECTED_ROWS_CACHED,
+        Count.INDEX_ROWS,
+        Count.INDEX_ACTIVE,
+    }
 )
 SCORING: Final = frozenset({Count.SCORED_POSITIONS, Count.INDEX_KEYS, Count.INDEX_KEYS_CACHED})
-OWNED: Final = frozenset({Count.COMPRESSED_ROWS, Count.ENTRIES_WRITTEN})
+OWNED: Final = frozenset({Count.COMPRESSED_ROWS, Count.ENTRIES_WRITTEN, Count.COMPRESS_ACTIVE})
 ENDS: Final = frozenset({Count.LOGIT_ROWS, Count.HEAD_ACTIVE})
 TAIL_ROWS: Final = frozenset({Count.QUERY_ROWS, Count.EXPERTS_TOUCHED, Count.ACTIVE})
 """Counts that BOUNDARY shares with LATE: both query with the tail."""
@@ -87,7 +93,7 @@ def has_count(count: Count, where: LayerClass) -> bool:
     """Whether a layer class does work of this kind."""
     if count in OWNED:
         return where.owns
-    if count in SCORING or count is Count.INDEX_ROWS:
+    if count in SCORING or count in (Count.INDEX_ROWS, Count.INDEX_ACTIVE):
         return where.scores
     return where.ratio > 0 or count not in BY_REGION_AND_RATIO
 
@@ -123,10 +129,16 @@ BOUNDS: Final = frozenset(
 )
 """Counts that are lower bounds: negative means none."""
 
+ACTIVITY: Final = {
+    Count.ACTIVE: Count.QUERY_ROWS,
+    Count.HEAD_ACTIVE: Count.LOGIT_ROWS,
+    Count.INDEX_ACTIVE: Count.INDEX_ROWS,
+    Count.COMPRESS_ACTIVE: Count.COMPRESSED_ROWS,
+}
+"""0/1 counts, and the rows that make them 1."""
+
 COUNTED: Final = tuple(
-    count
-    for count in Count
-    if count not in (Count.EXPERTS_TOUCHED, Count.ACTIVE, Count.HEAD_ACTIVE)
+    count for count in Count if count not in ACTIVITY and count is not Count.EXPERTS_TOUCHED
 )
 """Counts that add over requests; the rest are derived from a step's totals."""
 
@@ -143,21 +155,24 @@ def all_columns(classes: tuple[LayerClass, ...]) -> tuple[Column, ...]:
                 kind[column] = None
     for column in additive:
         if column.quantity is Count.QUERY_ROWS:
-            derived[Column(Count.EXPERTS_TOUCHED, column.region)] = None
-            derived[Column(Count.ACTIVE, column.region)] = None
-    derived[Column(Count.HEAD_ACTIVE)] = None
+            derived[column._replace(quantity=Count.EXPERTS_TOUCHED)] = None
+        for activity, rows in ACTIVITY.items():
+            if column.quantity is rows:
+                derived[column._replace(quantity=activity)] = None
     return (*sorted(additive, key=_order), *sorted(derived, key=_order))
 
 
-def _order(column: Column) -> tuple[bool, int, int]:
+def _order(column: Column) -> tuple[bool, int, int, int]:
     """Columns of a kind side by side, regions in order: programs address them as slices."""
-    region = column.region or Region.FULL
-    return (column.quantity in BOUNDS, _COUNTS.index(column.quantity), _REGIONS.index(region))
+    place = _COUNTS.index(column.quantity)
+    region = _REGIONS.index(column.region or Region.FULL)
+    return (column.quantity in BOUNDS, place, region, column.ratio)
 
 
+_PAIRED: Final = (*ACTIVITY.values(), *ACTIVITY)
 _COUNTS: Final = (
-    Count.QUERY_ROWS,
-    Count.LOGIT_ROWS,
-    *(count for count in Count if count not in (Count.QUERY_ROWS, Count.LOGIT_ROWS)),
+    *ACTIVITY.values(),
+    *(count for count in Count if count not in _PAIRED),
+    *ACTIVITY,
 )
 _REGIONS: Final = tuple(Region)

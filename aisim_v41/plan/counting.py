@@ -20,6 +20,7 @@ import numpy.typing as npt
 from aisim_v41.model.description import Model
 from aisim_v41.plan import spans
 from aisim_v41.plan.columns import (
+    ACTIVITY,
     BOUNDS,
     COUNTED,
     Column,
@@ -99,15 +100,14 @@ class LedgerProgram:
         additive = [column for column in self.columns if column.quantity in COUNTED]
         self.additive = len(additive)
         self._build(additive)
-        self._row_index = self._places({Count.QUERY_ROWS})
-        self._row_slice = _as_slice(self._row_index)
-        regions = [self.columns[place].region for place in self._row_index]
+        rows = self._places({Count.QUERY_ROWS})
+        self._row_slice = _as_slice(rows)
+        regions = [self.columns[place].region for place in rows]
         self._touched_places = _as_slice(self._of_regions(Count.EXPERTS_TOUCHED, regions))
         self._region_active = self._of_regions(Count.ACTIVE, regions)
-        # Logit rows follow the query rows, and the head's activity that of the regions.
-        logits, head = self._index[Column(Count.LOGIT_ROWS)], self._index[Column(Count.HEAD_ACTIVE)]
-        self._row_places = _as_slice(np.array([*self._row_index, logits]))
-        self._active_places = _as_slice(np.array([*self._region_active, head]))
+        # Rows of every kind stand before all else, their activity last, in the same order.
+        self._row_places = _as_slice(self._places(set(ACTIVITY.values())))
+        self._active_places = _as_slice(self._places(set(ACTIVITY)))
         experts = model.experts
         missed = 1.0 - experts.top_k / experts.routed
         self._log_miss = float(np.log(missed)) if missed > 0 else -1e3

@@ -20,7 +20,8 @@ SMALL_BATCHES = 32
 REAL_PLANS = 60
 LONG_BATCHES = 1000
 
-STEP_COUNTS = {"experts_touched", "active", "kv_active", "head_active"}
+ROWS_OF = {"index_active": "index_rows", "compress_active": "compressed_rows"}
+STEP_COUNTS = {"experts_touched", "active", "kv_active", "head_active", *ROWS_OF}
 PER_REQUEST = {str(count) for count in Count} - STEP_COUNTS
 
 
@@ -133,6 +134,9 @@ def _step_counts(plan: Plan, found: Ledger, number: int, forward, layers) -> lis
             "query_rows": float(queries),
             "logit_rows": float(_over_requests(forward, layer, "logit_rows")),
         }
+        for name, rows in ROWS_OF.items():
+            if layer and rows in layer[0]:
+                oracle[name] = float(_over_requests(forward, layer, rows) > 0)
         for name, value in oracle.items():
             column = program.position(Count(name), program.classes[index])
             if totals[column] != pytest.approx(value, rel=1e-9, abs=1e-9):
