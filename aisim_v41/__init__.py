@@ -1,6 +1,7 @@
 """How fast DeepSeek-V4.1-Flash runs on GPUs, and why.
 
-The public surface is `__all__`; names load on first use, so that importing costs nothing.
+The public surface is `__all__`. Importing costs nothing; the first use of a function loads the
+library, so that no later call pays for it.
 """
 
 from __future__ import annotations
@@ -88,7 +89,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'aisim_v41' has no attribute {name!r}")
-    value = getattr(import_module(f"aisim_v41.{_HOME[name]}"), name)
+    home = import_module(f"aisim_v41.{_HOME[name]}")
+    if _HOME[name] != "errors":
+        import_module("aisim_v41.estimators.entry")
+    value = getattr(home, name)
     globals()[name] = value
     return value
 

@@ -140,6 +140,8 @@ def place(operator: Operator, where: LayerClass | None) -> Task:
     """Resolve an operator's counts in a layer class (None: outside the layers)."""
 
     def resolve(form: Form) -> Columns:
+        if form is ZERO:
+            return {}
         resolved: dict[Column, Number] = {}
         for count, value in as_form(form).terms.items():
             column = column_of(count, where)

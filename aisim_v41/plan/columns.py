@@ -6,6 +6,7 @@ depends on, not one for each layer.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final, NamedTuple
 
 from aisim_v41.model.description import Model
@@ -98,6 +99,7 @@ def has_count(count: Count, where: LayerClass) -> bool:
     return where.ratio > 0 or count not in BY_REGION_AND_RATIO
 
 
+@cache
 def column_of(count: Count, where: LayerClass | None) -> Column:
     """The column that ``count`` means in a layer class (None: outside the layers).
 

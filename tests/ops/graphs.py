@@ -15,7 +15,7 @@ from aisim_v41.ops.backbone import Backbone, backbone
 from aisim_v41.ops.graph import tasks_of
 from aisim_v41.ops.operator import Columns, Task, Traffic
 from aisim_v41.ops.rank import Rank, rank_of
-from aisim_v41.plan.columns import Column
+from aisim_v41.plan.columns import ACTIVITY, Column
 from aisim_v41.plan.counting import LedgerProgram
 from aisim_v41.plan.counts import Count
 from aisim_v41.plan.ledger import ledger, ledger_program
@@ -71,7 +71,7 @@ def counts(runtime: RuntimePolicy, *requests: Request) -> dict[Column, Fraction]
 
 def everything_once(program: LedgerProgram, experts: int) -> dict[Column, Fraction]:
     """Every layer active, ``experts`` routed experts touched in each, nothing else."""
-    ones = {Count.ACTIVE: 1, Count.HEAD_ACTIVE: 1, Count.EXPERTS_TOUCHED: experts}
+    ones = {**dict.fromkeys(ACTIVITY, 1), Count.EXPERTS_TOUCHED: experts}
     return {column: Fraction(ones.get(column.quantity, 0)) for column in program.columns}
 
 

@@ -117,12 +117,12 @@ WEIGHTS = {
         2 * (2304 * 2560 + 2304 * 160) + 5120 * 1152 + 5120 * 72,
     ),
     "shared_expert": (REUSE_1, ACTIVE, 3 * (5120 * 2304 + 160 * 72)),  # 35,424,000
-    "compress_project": (FULL_2, KV_ACTIVE, 2 * 512 * 5120 * 2),  # 10,485,760
-    "compress_pool": (FULL_2, KV_ACTIVE, 512 * 2),
-    "index_key": (FULL_2, KV_ACTIVE, 128 * 512 * 2),  # 131,072
-    "index_key_store": (FULL_2, KV_ACTIVE, 128 * 2),
-    "index_query": (REINDEX, ACTIVE, 4096 * 1280 + 128 * 40),  # 5,248,000
-    "index_weights": (REINDEX, ACTIVE, 32 * 5120 * 2),  # 327,680
+    "compress_project": (FULL_2, Count.COMPRESS_ACTIVE, 2 * 512 * 5120 * 2),  # 10,485,760
+    "compress_pool": (FULL_2, Count.COMPRESS_ACTIVE, 512 * 2),
+    "index_key": (FULL_2, Count.COMPRESS_ACTIVE, 128 * 512 * 2),  # 131,072
+    "index_key_store": (FULL_2, Count.COMPRESS_ACTIVE, 128 * 2),
+    "index_query": (REINDEX, Count.INDEX_ACTIVE, 4096 * 1280 + 128 * 40),  # 5,248,000
+    "index_weights": (REINDEX, Count.INDEX_ACTIVE, 32 * 5120 * 2),  # 327,680
     "engram_project": (ENGRAM, KV_ACTIVE, 25_600 * 6144 + 800 * 192),  # 157,440,000
     "engram_gate": (ENGRAM, KV_ACTIVE, 2 * 4 * 5120 * 2),
     "final_norm": (AFTER, Count.HEAD_ACTIVE, 5120 * 2),
