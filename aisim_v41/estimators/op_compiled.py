@@ -29,6 +29,8 @@ from aisim_v41.ops.graph import Node, Par, Seq, seq, tasks_of
 from aisim_v41.ops.operator import Task
 from aisim_v41.plan.policy import RuntimePolicy
 
+SIDE_STREAM_GPUS = {"sglang": ("sm10", "sm12")}
+"""Architectures on which a preset's engine overlaps kernels; elsewhere any NVIDIA GPU."""
 ENGINE_OF_POLICY = {"sglang": "sglang", "vllm": "vllm", "atom": "sglang", "paper": "sglang",
                     "trtllm": "trtllm"}  # fmt: skip
 """Whose measured kernels stand for a preset."""
@@ -186,7 +188,15 @@ class CompiledOp(CompiledGraph):
         """Whether side streams run: every row reaches the head, as in decode and verify steps."""
         program = self.program
         every: npt.NDArray[np.bool_] = counts[program.logits_place] >= counts[program.tokens_place]
-        return every
+        return every & self.side_streams
+
+    @cached_property
+    def side_streams(self) -> bool:
+        """Whether the engine uses side streams on this GPU (runtime-semantics §5.2, §5.3)."""
+        built_for = SIDE_STREAM_GPUS.get(self.policy.name, "sm")
+        return self.policy.decode_streams == "side" and self.hardware.architecture.startswith(
+            built_for
+        )
 
     @cached_property
     def calls(self) -> Floats:

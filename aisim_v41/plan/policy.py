@@ -81,6 +81,8 @@ class RuntimePolicy:
             independent uniform draws: one a row ("independent"), one a prompt row and one for all
             rows of a verify step of one request ("per_request"), or a single one ("fewest").
         fusion: Fusion profile, see `aisim_v41.ops.fusion`.
+        decode_streams: Kernels of decode and verify steps that do not depend on each other run on
+            side streams ("side") or one after another ("single"); prefill always does the latter.
         prefill_execution: "eager", "breakable_graph" or "full_graph".
         decode_execution: "eager" or "full_graph".
 
@@ -156,6 +158,7 @@ class RuntimePolicy:
     attention_head_multiple: int = 1
     expert_routing: Literal["independent", "per_request", "fewest"] = "per_request"
     fusion: Literal["elementary", "single_pass", "sglang_decode", "vllm_mega_mhc"] = "single_pass"
+    decode_streams: Literal["side", "single"] = "side"
     prefill_execution: Literal["eager", "breakable_graph", "full_graph"] = "eager"
     decode_execution: Literal["eager", "full_graph"] = "full_graph"
     engram_residency: Literal["hbm", "host_sharded", "host_shared", "disk"] = "hbm"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aisim_v41.validation.errors import ErrorReport, run_error_table
 from aisim_v41.validation.floor import FloorReport, run_floor_check
 
-__all__ = ["FloorReport", "run_floor_check"]
+__all__ = ["ErrorReport", "FloorReport", "run_error_table", "run_floor_check"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from aisim_v41.estimators.compiled import CompiledSol
+from aisim_v41.estimators.compiled import CompiledGraph, CompiledSol
 from aisim_v41.estimators.resources import Resource
 from aisim_v41.hardware import Hardware
 from aisim_v41.model.description import Model
@@ -174,7 +174,7 @@ def fewest_experts(compiled: CompiledSol, counts: Floats) -> Floats:
 
 
 def _tasks(
-    compiled: CompiledSol, group: KernelGroup, wanted: Callable[[Task], bool]
+    compiled: CompiledGraph, group: KernelGroup, wanted: Callable[[Task], bool]
 ) -> Iterator[Task]:
     """Kernels of a forward that a group asks for, each as often as it runs."""
     for step in (*compiled.backbone.chain, *compiled.backbone.beside):
@@ -186,6 +186,11 @@ def _tasks(
 def _reported(task: Task, group: KernelGroup) -> bool:
     named = not group.names or bool(group.names & set(task.replaces))
     return named and task.family in group.families
+
+
+def reported_tasks(compiled: CompiledGraph, group: KernelGroup) -> Iterator[Task]:
+    """Kernels that a profile would report under a group, each as often as it runs."""
+    return _tasks(compiled, group, lambda task: _reported(task, group))
 
 
 def _spent(compiled: CompiledSol, task: Task, counts: Floats, *, certain: bool = False) -> Floats:
