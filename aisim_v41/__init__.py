@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         SchemaError,
         UnsupportedPlanError,
     )
+    from aisim_v41.estimators.compare import compare, coverage
     from aisim_v41.estimators.entry import compile, estimate
     from aisim_v41.estimators.result import Estimate
     from aisim_v41.hardware import Hardware, load_hardware
@@ -51,7 +52,9 @@ _HOME = {
     "UnsupportedPlanError": "errors",
     "capacity": "memory.capacity",
     "chunked": "plan.request",
+    "compare": "estimators.compare",
     "compile": "estimators.entry",
+    "coverage": "estimators.compare",
     "estimate": "estimators.entry",
     "ledger": "plan.ledger",
     "load_hardware": "hardware",
@@ -77,7 +80,9 @@ __all__ = [
     "UnsupportedPlanError",
     "capacity",
     "chunked",
+    "compare",
     "compile",
+    "coverage",
     "estimate",
     "ledger",
     "load_hardware",

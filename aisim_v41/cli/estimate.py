@@ -40,7 +40,7 @@ def estimate(
     engine: EngineOption = "paper",
     decoder_replay: ReplayOption = "on",
     changes: SetOption = None,
-    method: Annotated[str, typer.Option("--method", help="auto or sol.")] = "auto",
+    method: Annotated[str, typer.Option("--method", help="auto, sol or op.")] = "auto",
     json: JsonOption = False,
 ) -> None:
     """Time of one step: bounds, where it goes, and the memory verdict."""

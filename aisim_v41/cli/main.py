@@ -1,4 +1,5 @@
-"""The shell: ``aisim-v41 layers | ledger | estimate | capacity | claims | validate``.
+"""The shell: ``aisim-v41 layers | ledger | estimate | compare | coverage | capacity | claims |
+validate``.
 
 Every command answers in text that fits a terminal, and with ``--json`` as one JSON document on
 standard output. Exit codes: 0 answered, 1 a check failed (claims, validate), 2 bad input.
@@ -10,7 +11,7 @@ import sys
 
 import typer
 
-from aisim_v41.cli import capacity, claims, estimate, layers, ledger, validate
+from aisim_v41.cli import capacity, claims, compare, estimate, layers, ledger, validate
 from aisim_v41.errors import AisimError
 
 app = typer.Typer(
@@ -24,6 +25,8 @@ app = typer.Typer(
 app.command("layers")(layers.layers)
 app.command("ledger")(ledger.ledger)
 app.command("estimate")(estimate.estimate)
+app.command("compare")(compare.compare)
+app.command("coverage")(compare.coverage)
 app.command("capacity")(capacity.capacity)
 app.command("claims")(claims.claims)
 app.command("validate")(validate.validate)
