@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from aisim_v41.estimators.entry import ESTIMATORS
-from aisim_v41.estimators.op_compiled import CompiledOp, compiled_op
+from aisim_v41.estimators.op_compiled import compiled_op
+from aisim_v41.evidence.calibration import CalibratedLaw
 from aisim_v41.hardware import Hardware
+from aisim_v41.plan.ledger import ledger
 from aisim_v41.plan.plan import Plan
 from aisim_v41.units import MILLISECOND
 
@@ -28,6 +31,10 @@ def compare(plan: Plan, hardware: Hardware) -> pd.DataFrame:
     Returns:
         Columns operator, family, calls, and for each method its time ``<method>_ms`` of all calls
         alone; ``op_over_sol`` and ``source``, the evidence behind OP.
+
+    Raises:
+        UnsupportedPlanError: the mapping does not fit the model or the GPU.
+        MissingProfileError: nothing is known about kernels of this GPU or its family.
     """
     import pandas as pd
 
@@ -52,37 +59,46 @@ def compare(plan: Plan, hardware: Hardware) -> pd.DataFrame:
 
 
 def coverage(plan: Plan, hardware: Hardware) -> pd.DataFrame:
-    """What each operator's time rests on.
+    """What OP's time of a plan rests on.
 
     Returns:
-        One row a law: key, kind, origin (calibrated, sibling, default), share of the step's kernel
-        time, rows it was fitted to, its median and 90th-percentile error, operators, sources, note.
+        One row a law, longest time first: law, kind, origin (calibrated, sibling, default), time_ms
+        of its kernels, their share of all kernels' time, rows it was fitted to, its median and
+        90th-percentile error, operators, sources, note.
+
+    Raises:
+        UnsupportedPlanError: the mapping does not fit the model or the GPU.
+        MissingProfileError: nothing is known about kernels of this GPU or its family.
     """
     import pandas as pd
 
-    from aisim_v41.plan.ledger import ledger
-
-    compiled: CompiledOp = compiled_op(plan.model, hardware, plan.parallel, plan.policy)
-    found: dict[str, dict[str, object]] = {}
-    total = 0.0
+    compiled = compiled_op(plan.model, hardware, plan.parallel, plan.policy)
+    times: dict[str, float] = defaultdict(float)
+    operators: dict[str, set[str]] = defaultdict(set)
+    laws: dict[str, CalibratedLaw] = {}
     for forward, counts in ledger(plan).passes:
         for group in compiled.groups:
             seconds = group.seconds(counts.totals) * compiled.calls[group.task_of]
             for binding, law, spent in zip(group.bindings, group.laws, seconds, strict=True):
-                time = forward.times * float(spent)
-                total += time
-                row = found.setdefault(
-                    law.key,
-                    {
-                        "law": law.key, "kind": str(law.kind), "origin": law.origin, "time_ms": 0.0,
-                        "rows_fitted": law.rows_fitted, "error_median": law.error_median,
-                        "error_p90": law.error_p90, "operators": set(),
-                        "sources": "; ".join(law.sources), "note": law.note,
-                    },
-                )  # fmt: skip
-                row["time_ms"] = float(row["time_ms"]) + time / MILLISECOND  # type: ignore[arg-type]
-                row["operators"].add(binding.task.name)  # type: ignore[attr-defined]
-    rows = [{**row, "operators": ", ".join(sorted(row["operators"]))} for row in found.values()]  # type: ignore[call-overload]
-    table = pd.DataFrame(rows).sort_values("time_ms", ascending=False)
-    table.insert(4, "share", table["time_ms"] / (total / MILLISECOND) if total else 0.0)
-    return table.reset_index(drop=True)
+                laws[law.key] = law
+                times[law.key] += forward.times * float(spent)
+                operators[law.key].add(binding.task.name)
+    total = sum(times.values())
+    return pd.DataFrame(
+        [
+            {
+                "law": key,
+                "kind": str(laws[key].kind),
+                "origin": laws[key].origin,
+                "time_ms": times[key] / MILLISECOND,
+                "share": times[key] / total if total else 0.0,
+                "rows_fitted": laws[key].rows_fitted,
+                "error_median": laws[key].error_median,
+                "error_p90": laws[key].error_p90,
+                "operators": ", ".join(sorted(operators[key])),
+                "sources": "; ".join(laws[key].sources),
+                "note": laws[key].note,
+            }
+            for key in sorted(times, key=lambda key: -times[key])
+        ]
+    )
