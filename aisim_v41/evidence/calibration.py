@@ -62,14 +62,16 @@ class CalibratedLaw:
         kind: form of the law.
         key: what it prices, such as ``product.fp8``; a collective ends in ``@`` and its GPUs.
         parameters: by name, SI.
-        error_median: median of abs(predicted/measured − 1) over the rows it was fitted to.
-        error_p90: 90th percentile of the same, penalties for a transfer included.
+        error_median: median of abs(predicted/measured − 1) over rows left out of the fit in turn.
+        error_p90: 90th percentile of the same, with ``penalty`` and what a transfer adds.
+        penalty: part of it that stands for another shape, format or kernel than V4.1's.
         bias: median of predicted/measured − 1.
         rows_fitted: measured rows behind it; 0 for a stated default.
         hull: lowest and highest value of each size among those rows.
         origin: ``calibrated`` on this GPU, ``sibling`` or ``default``.
         sources: tables or publications, engine and version in the name.
         note: what to know about it.
+        reach: links that joined the ranks of a collective.
     """
 
     kind: LawKind
@@ -77,16 +79,31 @@ class CalibratedLaw:
     parameters: Mapping[str, float]
     error_median: float
     error_p90: float
+    penalty: float
     bias: float
     rows_fitted: int
     hull: Mapping[str, tuple[float, float]]
     origin: Origin
     sources: tuple[str, ...]
     note: str = ""
+    reach: str = ""
 
     def seconds(self, features: Features) -> FloatArray:
         """Seconds for the features of `aisim_v41.evidence.laws.FORMS`."""
         return law_seconds(self.kind, features, self.parameters)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationFile:
+    """What a file holds.
+
+    Attributes:
+        link_bytes_per_s: of the GPU whose collectives were fitted; None if it has no link [B/s].
+        engines: laws by engine and key.
+    """
+
+    link_bytes_per_s: float | None
+    engines: Mapping[str, Mapping[str, CalibratedLaw]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,10 +182,7 @@ class Calibration:
         return replace(
             law,
             key=f"{key}@{ranks}",
-            parameters={
-                name: value * scale if name.startswith("rate_") else value
-                for name, value in law.parameters.items()
-            },
+            parameters=_scaled_rates(law.parameters, scale),
             error_p90=law.error_p90 + RANKS_PENALTY,
             origin="sibling" if law.origin == "calibrated" else law.origin,
             note=f"measured on {near} GPUs; {law.note}".rstrip("; "),
@@ -194,6 +208,7 @@ def load_calibration(hardware: Hardware, engine: str = "sglang") -> Calibration:
     return _load(
         hardware.name,
         hardware.architecture,
+        hardware.link_bytes_per_s,
         _platform(hardware),
         hardware.eager_launch_s,
         engine,
@@ -210,13 +225,28 @@ def _platform(hardware: Hardware) -> str:
 
 @lru_cache(maxsize=64)
 def _load(
-    gpu: str, architecture: str, platform: str, bare_launch_s: float, engine: str, _roots: str
+    gpu: str,
+    architecture: str,
+    link: float | None,
+    platform: str,
+    bare_launch_s: float,
+    engine: str,
+    _roots: str,
 ) -> Calibration:
     laws: dict[str, CalibratedLaw] = {}
-    for origin, path in _files(gpu, architecture):
-        for law in _of_engine(_read(path), engine):
-            if law.key not in laws:
-                laws[law.key] = _transferred(law, origin, path)
+    files = _files(gpu, architecture)
+    for own in (True, False):  # this engine on a sibling comes before another engine on this GPU
+        for origin, path in files:
+            if origin == "default" and own:
+                continue
+            file = _read(path)
+            scale = 1.0
+            if origin != "calibrated" and link is not None and file.link_bytes_per_s is not None:
+                scale = link / file.link_bytes_per_s
+            found = _of_engine(file.engines, engine) if own else _of_others(file.engines, engine)
+            for law in found:
+                if law.key not in laws and (origin == "calibrated" or _travels(law)):
+                    laws[law.key] = _transferred(law, origin, path, scale)
     launch = _launch(platform, bare_launch_s)
     return Calibration(gpu=gpu, engine=engine, laws=MappingProxyType(laws), launch=launch)
 
@@ -248,47 +278,67 @@ def _family(architecture: str) -> str:
     return "datacenter"
 
 
-def _of_engine(
-    engines: Mapping[str, Mapping[str, CalibratedLaw]], engine: str
-) -> list[CalibratedLaw]:
-    """Laws of the engine and those of any; where it has none, another engine's with a penalty."""
-    laws = [*engines.get(engine, {}).values(), *engines.get("any", {}).values()]
-    for other in ENGINES:
-        if other != engine:
-            laws += [
-                replace(
-                    law,
-                    error_p90=law.error_p90 + ENGINE_PENALTY,
-                    note=f"of {other}; {law.note}".rstrip("; "),
-                )
-                for law in engines.get(other, {}).values()
-            ]
-    return laws
+_Engines = Mapping[str, Mapping[str, CalibratedLaw]]
 
 
-def _transferred(law: CalibratedLaw, origin: Origin, path: Path) -> CalibratedLaw:
+def _of_engine(engines: _Engines, engine: str) -> list[CalibratedLaw]:
+    """Laws of the engine, and of libraries."""
+    return [*engines.get(engine, {}).values(), *engines.get("any", {}).values()]
+
+
+def _of_others(engines: _Engines, engine: str) -> list[CalibratedLaw]:
+    """Laws of no engine in particular, then of others, with a penalty."""
+    return [
+        *engines.get("any", {}).values(),
+        *(
+            replace(
+                law,
+                error_p90=law.error_p90 + ENGINE_PENALTY,
+                note=f"of {other}; {law.note}".rstrip("; "),
+            )
+            for other in ENGINES
+            if other != engine
+            for law in engines.get(other, {}).values()
+        ),
+    ]
+
+
+def _travels(law: CalibratedLaw) -> bool:
+    """Whether a law says anything of another GPU: not links of one machine, not an old engine."""
+    return not law.reach.startswith("across") and "_older" not in law.key
+
+
+def _transferred(law: CalibratedLaw, origin: Origin, path: Path, scale: float) -> CalibratedLaw:
+    """A law on another GPU: shares hold for its own peaks, link rates follow its link."""
     if origin == "calibrated":
         return law
+    parameters = _scaled_rates(law.parameters, scale)
     if origin == "default":
-        return replace(law, origin="default")
+        return replace(law, origin="default", parameters=parameters)
     return replace(
         law,
         origin="sibling",
+        parameters=parameters,
         error_p90=law.error_p90 + SIBLING_PENALTY,
         note=f"of {path.parent.parent.name}; {law.note}".rstrip("; "),
     )
 
 
+def _scaled_rates(parameters: Mapping[str, float], scale: float) -> Mapping[str, float]:
+    return {
+        name: value * scale if name.startswith("rate_") else value
+        for name, value in parameters.items()
+    }
+
+
 @lru_cache(maxsize=64)
-def _read_once(
-    path: Path, _modified_ns: int, _size: int
-) -> Mapping[str, Mapping[str, CalibratedLaw]]:
+def _read_once(path: Path, _modified_ns: int, _size: int) -> CalibrationFile:
     from aisim_v41.evidence.calibration_file import read_calibration
 
     return read_calibration(path)
 
 
-def _read(path: Path) -> Mapping[str, Mapping[str, CalibratedLaw]]:
+def _read(path: Path) -> CalibrationFile:
     status = path.stat()
     return _read_once(path, status.st_mtime_ns, status.st_size)
 

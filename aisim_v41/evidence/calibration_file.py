@@ -14,13 +14,23 @@ from types import MappingProxyType
 from typing import Any
 
 from aisim_v41.errors import SchemaError, nearest
-from aisim_v41.evidence.calibration import CalibratedLaw, Launch, Origin
+from aisim_v41.evidence.calibration import CalibratedLaw, CalibrationFile, Launch, Origin
 from aisim_v41.evidence.laws import FORMS, LawKind
 from aisim_v41.reading import read_mapping
 
 SCHEMA = 1
 _KEY = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*(@[1-9][0-9]*)?")
-_LAW_FIELDS = ("kind", "parameters", "error", "hull", "origin", "sources", "note")
+_LAW_FIELDS = (
+    "kind",
+    "parameters",
+    "error",
+    "penalty",
+    "hull",
+    "reach",
+    "origin",
+    "sources",
+    "note",
+)
 _ERROR_FIELDS = ("median", "p90", "bias", "rows")
 _HOST_FIELDS = (
     "framework_call_s",
@@ -32,7 +42,7 @@ _HOST_FIELDS = (
 )
 
 
-def read_calibration(path: Path) -> Mapping[str, Mapping[str, CalibratedLaw]]:
+def read_calibration(path: Path) -> CalibrationFile:
     """Laws of a file, by engine and key.
 
     Raises:
@@ -40,7 +50,7 @@ def read_calibration(path: Path) -> Mapping[str, Mapping[str, CalibratedLaw]]:
         MissingProfileError: there is no such file.
     """
     raw = read_mapping(path)
-    _only(path, "", raw, ("schema", "gpu", "note", "engines"))
+    _only(path, "", raw, ("schema", "gpu", "note", "link_bytes_per_s", "engines"))
     if raw.get("schema") != SCHEMA:
         raise SchemaError(
             f"{path}: schema is {raw.get('schema')!r}, this version reads {SCHEMA}; "
@@ -55,7 +65,13 @@ def read_calibration(path: Path) -> Mapping[str, Mapping[str, CalibratedLaw]]:
                 for key, entry in _mapping(path, where, laws).items()
             }
         )
-    return MappingProxyType(engines)
+    link = raw.get("link_bytes_per_s")
+    return CalibrationFile(
+        link_bytes_per_s=(
+            None if link is None else _number(path, "link_bytes_per_s", link, 1e8, 1e15)
+        ),
+        engines=MappingProxyType(engines),
+    )
 
 
 def read_hosts(path: Path) -> Mapping[str, Launch]:
@@ -104,6 +120,7 @@ def _law(path: Path, where: str, key: str, raw: Any) -> CalibratedLaw:
         raise SchemaError(f"{path}: {where}.error.rows must be a whole number, found {rows!r}")
     median = _number(path, f"{where}.error.median", error.get("median"), 0.0, 10.0)
     p90 = _number(path, f"{where}.error.p90", error.get("p90"), 0.0, 10.0)
+    penalty = _number(path, f"{where}.penalty", entry.get("penalty", 0.0), 0.0, 10.0)
     if p90 < median:
         raise SchemaError(f"{path}: {where}.error: p90 {p90:g} is below the median {median:g}")
     return CalibratedLaw(
@@ -111,13 +128,15 @@ def _law(path: Path, where: str, key: str, raw: Any) -> CalibratedLaw:
         key=key,
         parameters=_parameters(path, f"{where}.parameters", kind, entry.get("parameters")),
         error_median=median,
-        error_p90=p90,
+        error_p90=p90 + penalty,
+        penalty=penalty,
         bias=_number(path, f"{where}.error.bias", error.get("bias"), -1.0, 10.0),
         rows_fitted=rows,
         hull=_hull(path, f"{where}.hull", entry.get("hull", {})),
         origin=_origin(path, f"{where}.origin", entry.get("origin", "calibrated")),
         sources=_texts(path, f"{where}.sources", entry.get("sources")),
         note=str(entry.get("note", "")),
+        reach=str(entry.get("reach", "")),
     )
 
 
@@ -147,8 +166,9 @@ def _parameters(path: Path, where: str, kind: LawKind, raw: Any) -> Mapping[str,
         if name not in entry:
             raise SchemaError(f"{path}: {where}.{name} is missing ({meaning})")
         values[name] = _number(path, f"{where}.{name}", entry[name], low, high)
-    if kind is LawKind.COLLECTIVE and values["limit_1_bytes"] > values["limit_2_bytes"]:
-        raise SchemaError(f"{path}: {where}: limit_1_bytes is above limit_2_bytes")
+    limits = [values[name] for name in wanted if name.startswith("limit_")]
+    if limits != sorted(limits):
+        raise SchemaError(f"{path}: {where}: limits must not fall from regime to regime")
     return MappingProxyType(values)
 
 

@@ -63,6 +63,9 @@ class Form:
     parameters: Mapping[str, tuple[float, float, str]]
 
 
+REGIMES = (1, 2, 3, 4)
+"""Of a collective's message size; a curve with fewer repeats its last."""
+
 _COMMON = {
     "compute_s": "arithmetic at the peak of its class [s]",
     "memory_s": "every byte at the memory's peak rate [s]",
@@ -145,28 +148,37 @@ FORMS: Mapping[LawKind, Form] = MappingProxyType(
         ),
         LawKind.SELECT: _form(
             {
-                "floor_s": _FLOOR,
                 "launch_s": _LAUNCH,
                 "entry_s": (0.0, 1e-6, "scan of one entry by the one group that owns a row [s]"),
+                "row_s": (0.0, 1e-6, "selection of one row among many [s]"),
                 "memory_share": _MEMORY,
-                "norm": _NORM,
             },
             {"positions": "scores read; a row scans positions / rows [1]"},
         ),
-        LawKind.HYPER: _form({"floor_s": _FLOOR, "launch_s": _LAUNCH, "memory_share": _MEMORY}),
+        LawKind.HYPER: _form(
+            {
+                "floor_s": _FLOOR,
+                "row_walk": (0.0, 1e4, "one row's bytes at peak, times this, in series [1]"),
+                "launch_s": _LAUNCH,
+                "memory_share": _MEMORY,
+                "norm": _NORM,
+            }
+        ),
         LawKind.ELEMENTWISE: _form({"launch_s": _LAUNCH, "memory_share": _MEMORY}),
         LawKind.GATHER: _form({"launch_s": _LAUNCH, "memory_share": _MEMORY}),
         LawKind.COLLECTIVE: _form(
             {
-                "limit_1_bytes": (1.0, 1e15, "end of the first regime [B]"),
-                "limit_2_bytes": (1.0, 1e15, "end of the second regime [B]"),
                 **{
-                    name: bounds
-                    for regime in (1, 2, 3)
-                    for name, bounds in {
-                        f"alpha_{regime}_s": (*_SECONDS, "latency of the regime [s]"),
-                        f"rate_{regime}_bytes_per_s": (1e6, 1e15, "message bytes a second [B/s]"),
-                    }.items()
+                    f"limit_{regime}_bytes": (1.0, 1e15, "end of the regime [B]")
+                    for regime in REGIMES[:-1]
+                },
+                **{
+                    f"alpha_{regime}_s": (*_SECONDS, "latency of the regime [s]")
+                    for regime in REGIMES
+                },
+                **{
+                    f"rate_{regime}_bytes_per_s": (1e6, 1e15, "message bytes a second [B/s]")
+                    for regime in REGIMES
                 },
             },
             {"message_bytes": "as the collective counts it [B]", "ranks": "GPUs [1]"},
@@ -287,26 +299,30 @@ def scores(x: Features, p: Parameters) -> FloatArray:
 def select(x: Features, p: Parameters) -> FloatArray:
     """Top-k over ordered scores: one group of threads scans a row, rows side by side.
 
-    t = ‖floor, t0 + ‖entry·positions/rows, memory/em‖p‖p
+    t = t0 + te·positions/rows + tr·rows + memory/em
 
     Scores that are all equal take ten times as long and do not occur with real text. Source:
     peer-data-newer §3.5.
     """
     entries = x["positions"] / np.maximum(x["rows"], _TINY)
-    busy = p["launch_s"] + _norm(
-        p["entry_s"] * entries, x["memory_s"] / p["memory_share"], p["norm"]
+    return np.asarray(
+        p["launch_s"]
+        + p["entry_s"] * entries
+        + p["row_s"] * x["rows"]
+        + x["memory_s"] / p["memory_share"]
     )
-    return _norm(p["floor_s"], busy, p["norm"])
 
 
 def hyper(x: Features, p: Parameters) -> FloatArray:
-    """One mHC site: t = max(floor, t0 + memory/em).
+    """One mHC site: t = ‖floor + w·memory/rows, t0 + memory/em‖p.
 
     Memory holds the passes of a single sweep: 5 of the hidden width to collapse, 9 to expand, 10
-    fused, 2 B each; what a two-pass kernel moves beyond is inside the share. Source:
-    peer-data-newer §3.3, halved: its timings hold both sites.
+    fused, 2 B each; what a two-pass kernel moves beyond is inside the share. One multiprocessor
+    walks a row at about 1/w of the memory's rate, so few rows take longer when they are wide.
+    Source: peer-data-newer §3.3, halved: its timings hold both sites.
     """
-    return np.maximum(p["floor_s"], p["launch_s"] + x["memory_s"] / p["memory_share"])
+    alone = p["floor_s"] + p["row_walk"] * x["memory_s"] / np.maximum(x["rows"], _TINY)
+    return _norm(alone, p["launch_s"] + x["memory_s"] / p["memory_share"], p["norm"])
 
 
 def streaming(x: Features, p: Parameters) -> FloatArray:
@@ -315,21 +331,20 @@ def streaming(x: Features, p: Parameters) -> FloatArray:
 
 
 def collective(x: Features, p: Parameters) -> FloatArray:
-    """Latency and rate in three regimes of the message: t = alpha + bytes/rate.
+    """Latency and rate by regime of the message: t = alpha + bytes/rate.
 
     A regime never undercuts the end of the one before, so the switch of a library at its buffer's
     end (16 MiB in SGLang) is a step up. One rank sends nothing. Source: peer-data-newer §3.2.
     """
     size = np.asarray(x["message_bytes"])
-    first, second = p["limit_1_bytes"], p["limit_2_bytes"]
-
-    def regime(number: int, reached: FloatArray | float) -> FloatArray:
-        return np.asarray(p[f"alpha_{number}_s"] + reached / p[f"rate_{number}_bytes_per_s"])
-
-    small = regime(1, np.minimum(size, first))
-    middle = np.where(size > first, regime(2, np.minimum(size, second)), 0.0)
-    large = np.where(size > second, regime(3, size), 0.0)
-    seconds = np.maximum(np.maximum(small, middle), large)
+    seconds: FloatArray = np.zeros(())
+    reached = np.zeros(())
+    for regime in REGIMES:
+        limit = p[f"limit_{regime}_bytes"] if regime < REGIMES[-1] else np.inf
+        sent = np.minimum(size, limit)
+        here = p[f"alpha_{regime}_s"] + sent / p[f"rate_{regime}_bytes_per_s"]
+        seconds = np.maximum(seconds, np.where(size > reached, here, 0.0))
+        reached = np.asarray(limit)
     return np.where((np.asarray(x["ranks"]) > 1) & (size > 0), seconds, 0.0)
 
 

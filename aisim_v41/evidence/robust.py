@@ -7,8 +7,9 @@ rows give the same parameters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -26,11 +27,19 @@ _EDGE = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Free:
-    """A parameter to fit: start and bounds."""
+    """A parameter to fit: where to start, and bounds.
 
-    start: float
+    Several starts are all tried, and the best end is kept.
+    """
+
+    start: float | tuple[float, ...]
     low: float
     high: float
+
+    @property
+    def starts(self) -> tuple[float, ...]:
+        """Every start."""
+        return self.start if isinstance(self.start, tuple) else (self.start,)
 
 
 def fit(
@@ -59,9 +68,6 @@ def fit(
     names = sorted(free)
     low = np.array([free[name].low for name in names])
     width = np.array([free[name].high for name in names]) - low
-    share = (np.array([free[name].start for name in names]) - low) / width
-    share = np.clip(share, _EDGE, 1 - _EDGE)
-    point = np.log(share / (1 - share))
     target = np.log(measured)
     scale = np.ones_like(target) if weights is None else np.sqrt(weights)
 
@@ -72,7 +78,11 @@ def fit(
     def residual(at: FloatArray) -> FloatArray:
         return np.asarray(np.log(predict(values(at))) - target)
 
-    return values(_minimise(residual, point, scale)) if names else values(point)
+    ends = []
+    for start in product(*(free[name].starts for name in names)):
+        share = np.clip((np.array(start) - low) / width, _EDGE, 1 - _EDGE)
+        ends.append(_minimise(residual, np.log(share / (1 - share)), scale))
+    return values(min(ends, key=lambda end: _loss(residual(end), scale)))
 
 
 def _minimise(
@@ -132,10 +142,3 @@ def errors(predicted: FloatArray, measured: FloatArray) -> Errors:
         bias=float(np.median(off)),
         rows=len(off),
     )
-
-
-def folds(groups: Sequence[object]) -> list[FloatArray]:
-    """Masks that leave out one group of rows each, in order of first occurrence."""
-    order = list(dict.fromkeys(groups))
-    labels = np.array([order.index(group) for group in groups])
-    return [np.asarray(labels == place) for place in range(len(order))]
