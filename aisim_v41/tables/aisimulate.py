@@ -88,17 +88,13 @@ def load_installed(gpu: str, family: str) -> OperatorTable:
 
 @lru_cache(maxsize=32)
 def _read(root: Path, gpu: str, family: str) -> OperatorTable:
-    import pandas
-
     where = f"{DISTRIBUTION} {_version()}, {gpu}, {family}"
     frames = [frame for frame in _READERS[family](_Reader(root, gpu)) if len(frame)]
     if not frames:
         raise MissingProfileError(
             f"{where}: no table under {root}; use the packaged tables, or another release"
         )
-    frame = pandas.concat([f.dropna(axis=1, how="all") for f in frames], ignore_index=True)
-    frame = frame.reindex(columns=[column.name for column in FAMILIES[family].columns])
-    frame = mark(frame.fillna({"flag": "", "caveat": ""}), family=family, gpu=gpu)
+    frame = mark(peer.stacked(frames), family=family, gpu=gpu)
     columns = columns_of(frame, FAMILIES[family], where=where, in_order=False)
     check_columns(columns, FAMILIES[family], where=where)
     sidecar = {"gpu": gpu, "family": family, "package": DISTRIBUTION, "version": _version()}
@@ -256,10 +252,11 @@ def _v41_modules(reader: _Reader) -> Iterator[pandas.DataFrame]:
             geometry = pandas.DataFrame([_module(*row) for row in zip(
                 raw["component"], raw["geometry"], raw["source"], strict=True)],
                 index=raw.index)  # fmt: skip
+            ranks = pandas.to_numeric(geometry["tp"]).fillna(V41_ROOTS[base][1])
             replay = raw["execution_profile"].map({"full": "off", "decoder_bounded": "on"})
             yield peer.v41_modules(
                 raw.assign(
-                    **geometry.assign(tp=geometry["tp"].fillna(V41_ROOTS[base][1])),
+                    **geometry.assign(tp=ranks),
                     decoder_replay=replay,
                     campaign=f"{campaign}-{SYSTEMS[reader.gpu]}",
                     prefix_tokens=raw["prefix"],

@@ -89,6 +89,14 @@ def merge_repeats(
     return merged
 
 
+def stacked(frames: Sequence[pandas.DataFrame]) -> pandas.DataFrame:
+    """Frames of one family below each other; a column that none of them fills stays empty."""
+    import pandas
+
+    filled = [frame.dropna(axis=1, how="all") for frame in frames]
+    return pandas.concat(filled, ignore_index=True).reindex(columns=frames[0].columns)
+
+
 def dtype_of(name: str) -> str:
     """Our name of a precision."""
     return DTYPES.get(name, name)

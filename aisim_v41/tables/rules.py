@@ -166,11 +166,16 @@ def mark(frame: pandas.DataFrame, *, family: str, gpu: str) -> pandas.DataFrame:
         family: one of the families.
         gpu: whose rows they are.
     """
+    import pandas
+
     marked = frame.reset_index(drop=True)
+    for column in FAMILIES[family].columns:
+        if column.kind != "text":
+            marked[column.name] = pandas.to_numeric(marked[column.name])
     for field, rules in (("flag", FLAG_RULES), ("caveat", CAVEAT_RULES)):
         for rule in rules:
             if rule.family == family and (not rule.gpus or gpu in rule.gpus):
-                holds = rule.holds(marked).fillna(False).astype(bool)
+                holds = rule.holds(marked).astype(bool)
                 marked[field] = marked[field].mask(holds & marked[field].eq(""), rule.mark)
     if family == "gemm" and (l2_bytes := _l2_bytes(gpu)):
         small = _may_stay_in_l2(marked, l2_bytes) & marked["caveat"].eq("")

@@ -91,15 +91,21 @@ def newer_first(rows: Rows, older: pd.DataFrame, family: str) -> Rows:
         for name in (*FAMILIES[family].identity_names, *FAMILIES[family].axes)
         if name not in varies  # attention: the two top-k kernels share their keys
     ]
-    keys = ["gpu", *same]
-    known = pd.MultiIndex.from_frame(rows.frame[keys].astype(object).fillna(-1))
-    mine = pd.MultiIndex.from_frame(older[keys].astype(object).fillna(-1))
-    again = mine.isin(known)
+    again = _keys(older, ["gpu", *same], family).isin(_keys(rows.frame, ["gpu", *same], family))
     reason = "a newer engine, or the same measurement, is in the newer file"
     for gpu, source in older.loc[again, ["gpu", "source"]].itertuples(index=False):
         rows.dropped.append((gpu, source, reason))
-    joined = pd.concat([rows.frame, older[~again]], ignore_index=True)
+    joined = peer.stacked([rows.frame, older[~again]])
     return Rows(joined, rows.dropped)
+
+
+def _keys(frame: pd.DataFrame, names: list[str], family: str) -> pd.MultiIndex:
+    axes = FAMILIES[family].axes
+    columns = {
+        name: pd.to_numeric(frame[name]).astype(float).fillna(-1.0) if name in axes else frame[name]
+        for name in names
+    }
+    return pd.MultiIndex.from_frame(pd.DataFrame(columns))
 
 
 def without_zeros(raw: pd.DataFrame) -> tuple[pd.DataFrame, list[tuple[str, str, str]]]:
@@ -139,7 +145,7 @@ def experts(data: Path) -> Rows:
             "num_experts", "moe_ep_size", "distribution", "num_max_tokens_per_rank"]  # fmt: skip
     fused = peer.merge_repeats(fused, keys, "mean")  # one kernel, timed in both phases
     mega = peer.mega_moe(fused).assign(gpu=fused["gpu"])
-    return Rows(pd.concat([rows.frame, mega], ignore_index=True), rows.dropped)
+    return Rows(peer.stacked([rows.frame, mega]), rows.dropped)
 
 
 def collectives(data: Path) -> Rows:
@@ -147,11 +153,13 @@ def collectives(data: Path) -> Rows:
     columns = ("gpu", "src", "kernel_source", "op", "dt", "num_gpus", "bytes", "us")
     raw = read_csv(data, "peer_graph_tables_comm.csv", columns)
     split = raw["src"].str.split(" ", n=1, expand=True)
-    own = [ROW_VERSIONS.get(row) for row in zip(raw["gpu"], raw["src"], strict=True)]
-    version = pd.Series(own, index=raw.index, dtype=object).fillna(split[1])
+    version = [
+        ROW_VERSIONS.get((gpu, src), release)
+        for gpu, src, release in zip(raw["gpu"], raw["src"], split[1], strict=True)
+    ]
     raw = raw.assign(engine=split[0], version=version, kernel=raw["kernel_source"])
     parts = [peer.collectives(part, gpu=gpu).assign(gpu=gpu) for gpu, part in raw.groupby("gpu")]
-    return Rows(pd.concat(parts, ignore_index=True))
+    return Rows(peer.stacked(parts))
 
 
 def hyper_connections(data: Path) -> Rows:
@@ -214,7 +222,7 @@ def v41_dense(data: Path) -> Rows:
         kernel=raw["kernel"].mask(reduce, "torch_all_reduce"),
     )
     parts = [peer.v41_dense(part, gpu=gpu).assign(gpu=gpu) for gpu, part in raw.groupby("gpu")]
-    return Rows(pd.concat(parts, ignore_index=True))
+    return Rows(peer.stacked(parts))
 
 
 def _campaign(raw: pd.DataFrame) -> pd.DataFrame:
