@@ -54,7 +54,7 @@ UNKNOWN_HOST_S = 15 * MICROSECOND
 """A bare launch slower than this says that the host is of the slow kind."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CalibratedLaw:
     """A law with its parameters, and how far it may be trusted.
 

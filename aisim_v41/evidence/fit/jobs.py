@@ -15,7 +15,7 @@ from aisim_v41.evidence.robust import Errors, Free, errors, fit
 Bands = tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fitted:
     """A law with its parameters and all its errors.
 
@@ -43,6 +43,10 @@ class Fitted:
     reach: str = ""
     origin: str = "calibrated"
     sources: tuple[str, ...] = ()
+
+    def seconds(self, features: Mapping[str, FloatArray]) -> FloatArray:
+        """Seconds for the features of the law's kind."""
+        return law_seconds(self.kind, features, self.parameters)
 
 
 def fitted(

@@ -16,11 +16,14 @@ from aisim_v41.tables.load import load_table
 from aisim_v41.units import MICROSECOND
 
 HIDDEN = 5120.0
-EXPERT_WIDTH = 2304.0
+SHARED_WIDTH = 2304.0
 ENGRAM = (25600.0, 6144.0)
 """Outputs and inputs of the Engram projection."""
 BUSY_TOKENS = 1024
-"""From here on the GPU is the longer side of a module on Hopper."""
+"""Rows of experts end the flat part of the eager table before this."""
+BUSY_COMPUTE_S = 2e-5
+"""Arithmetic at peak beyond which the GPU is the longer side of a module on Hopper: at a share of
+.06 it takes 330 us, twice what the host needs."""
 _MOST_TOKENS = 2048
 _STEPS = np.linspace(0.0, 1.0, 101)
 
@@ -95,31 +98,35 @@ def block32_product(hardware: Hardware, convert_s: float) -> Fitted:
     """Hopper's product over V4.1's own blocks of 32 in that build: a property of the build."""
     table = load_table(hardware.name, "v41_modules")
     parts = []
-    for operator in ("shared_gate_up", "shared_down"):
+    for operator in ("shared_gate_up", "shared_down", "engram_layer_1"):
         for identity in table.matching(operator=operator):
-            width = float(identity["tensor_parallel"])
             partition = table.select(flags=(), **identity)
             tokens = partition.sizes["tokens"].astype(np.float64)
-            inner = 576.0 * 4 / width
-            outputs, inputs = (2 * inner, HIDDEN) if "up" in operator else (HIDDEN, inner)
-            keep = tokens >= BUSY_TOKENS
-            tokens = tokens[keep]
+            inner = SHARED_WIDTH / float(identity["tensor_parallel"])
+            outputs, inputs = {
+                "shared_gate_up": (2 * inner, HIDDEN),
+                "shared_down": (HIDDEN, inner),
+                "engram_layer_1": ENGRAM,
+            }[operator]
+            feature = of.product_features(
+                hardware, "fp8_block32", tokens,
+                np.full_like(tokens, outputs), np.full_like(tokens, inputs),
+            )  # fmt: skip
             parts.append(
                 samples.Samples(
-                    features=of.product_features(
-                        hardware, "fp8_block32", tokens,
-                        np.full_like(tokens, outputs), np.full_like(tokens, inputs),
-                    ),
-                    seconds=partition.latency_us[keep] * MICROSECOND,
+                    features=feature,
+                    seconds=partition.latency_us * MICROSECOND,
                     group=np.zeros(len(tokens), dtype=np.int64),
                     scale=tokens,
-                    hull={"rows": tokens, "outputs": np.full_like(tokens, outputs),
-                          "inputs": np.full_like(tokens, inputs)},
+                    hull={
+                        "rows": tokens, "outputs": feature["outputs"], "inputs": feature["inputs"]
+                    },
                     sources=samples.named(partition),
-                )
+                ).where(feature["compute_s"] > BUSY_COMPUTE_S)
             )  # fmt: skip
     return fitted(
-        "any", "product.fp8_block32_triton", LawKind.PRODUCT, samples.joined(parts),
+        "any", "product.fp8_block32_triton", LawKind.PRODUCT,
+        samples.joined([part for part in parts if len(part)]),
         {"compute_share": Free(start=0.06, low=0.01, high=0.9)},
         {"launch_s": 5e-6, "inner_s": 1e-9, "quantise_launch_s": convert_s, "quantise_s": 0.0,
          "memory_share": 0.8, "norm": 2.0},
