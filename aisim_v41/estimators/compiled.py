@@ -81,6 +81,10 @@ class CompiledGraph(ABC):
         columns = {column: place for place, column in enumerate(self.program.columns)}
         self.builder = ProgramBuilder(columns, self.price)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as what it is made from: tasks and nodes are known by their id."""
+        return type(self), (self.model, self.hardware, self.parallel, self.policy)
+
     @abstractmethod
     def seconds(self, counts: Floats) -> Floats:
         """Seconds of a forward from its counts: a scalar array for [columns], [steps] for more."""

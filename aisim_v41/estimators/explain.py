@@ -32,6 +32,7 @@ def explain(estimate: Estimate) -> str:
             )
         ),
         "",
+        *_evidence(estimate),
         "busy: " + ", ".join(f"{name} {share:.0%}" for name, share in estimate.utilisation.items()),
         "",
         f"{'operator':<22}{'calls':>6}{'ms':>9}{'TFLOP':>9}{'GB':>9}  bound",
@@ -58,3 +59,10 @@ def explain(estimate: Estimate) -> str:
         )
     lines += [f"note: {warning}" for warning in estimate.warnings]
     return "\n".join(lines)
+
+
+def _evidence(estimate: Estimate) -> list[str]:
+    if estimate.method == "sol":
+        return []
+    shares = sorted(estimate.source_share.items(), key=lambda item: -item[1])
+    return ["kernel time rests on: " + ", ".join(f"{name} {share:.0%}" for name, share in shares)]

@@ -18,7 +18,7 @@ from aisim_v41.estimators.compiled import Floats, compiled_sol
 from aisim_v41.estimators.op_compiled import CompiledOp, compiled_op, serial
 from aisim_v41.estimators.resources import RESOURCES
 from aisim_v41.estimators.result import Estimate
-from aisim_v41.estimators.sol import sol_bounds
+from aisim_v41.estimators.sol import assumptions, sol_bounds
 from aisim_v41.hardware import Hardware
 from aisim_v41.ops.graph import Node
 from aisim_v41.ops.operator import Task
@@ -63,7 +63,7 @@ class Op:
             bounds=bounds,
             source_share=_source_share(compiled, forwards),
             resource_s={str(r): float(busy[i]) for i, r in enumerate(RESOURCES)},
-            warnings=plan.warnings,
+            warnings=(*plan.warnings, *assumptions(plan)),
             breakdown=Breakdown(compiled, forwards),
         )
 
@@ -82,13 +82,13 @@ class OpForward:
         return float(self.compiled.seconds(self.counts))
 
     @cached_property
-    def _seconds(self) -> dict[int, float]:
-        found = self.compiled.task_seconds(self.counts)
-        return {id(t): float(s) for t, s in zip(self.compiled.tasks, found, strict=True)}
+    def _seconds(self) -> Floats:
+        """Time of one call of every task [tasks]."""
+        return self.compiled.task_seconds(self.counts)
 
     def task_seconds(self, task: Task) -> float:
         """Time of one call alone [s]."""
-        return self._seconds[id(task)]
+        return float(self._seconds[self.compiled.place_of(task)])
 
     def source(self, task: Task) -> str:
         """Origins of the task's laws."""

@@ -19,7 +19,6 @@ from aisim_v41.errors import MissingProfileError
 from aisim_v41.estimators.compiled import CompiledGraph, Floats
 from aisim_v41.estimators.op_laws import Binding, Feature, bindings_of
 from aisim_v41.estimators.program import ProgramBuilder, TimeProgram
-from aisim_v41.estimators.resources import Price
 from aisim_v41.evidence.calibration import CalibratedLaw, Calibration, load_calibration
 from aisim_v41.evidence.laws import LawKind, law_seconds
 from aisim_v41.hardware import Hardware
@@ -89,6 +88,10 @@ class _OpBuilder(ProgramBuilder):
         form[self.place[id(task)]] = 1.0
         return [form]
 
+    def may_last(self, member: Node) -> bool:
+        """Any kernel can: it does not reach the peak."""
+        return True
+
     def block_forms(self, block: Par) -> list[Floats]:
         padded = np.zeros((len(self.totals(block)), self.width))
         padded[:, len(self.place) :] = self.totals(block)
@@ -118,25 +121,30 @@ class CompiledOp(CompiledGraph):
         self.serial: TimeProgram = builder.build(serial(self.graph))
 
     def _bind(self) -> tuple[LawGroup, ...]:
-        experts = self.model.experts
         found: dict[LawKind, list[tuple[Binding, CalibratedLaw, int]]] = {}
         for place, task in enumerate(self.tasks):
-            cost: Price = self.price(task)
             for binding in bindings_of(
-                task, cost, self.hardware, self.engine, (experts.top_k, experts.routed)
+                task, self.price(task), self.hardware, self.engine, self.model
             ):
-                law = self._law(binding)
-                found.setdefault(law.kind, []).append((binding, law, place))
+                for known, law in self._known(binding):
+                    found.setdefault(law.kind, []).append((known, law, place))
         return tuple(self._group(kind, members) for kind, members in found.items())
 
-    def _law(self, binding: Binding) -> CalibratedLaw:
+    def _known(self, binding: Binding) -> list[tuple[Binding, CalibratedLaw]]:
+        """The binding with its law, or what stands in for it.
+
+        Raises:
+            MissingProfileError: neither is known.
+        """
         keys = (binding.key, *FALLBACK_KEYS.get(binding.key, ()))
-        for key in keys[:-1]:
+        last = None if binding.instead else keys[-1]
+        for key in keys:
             try:
-                return self.calibration.law(key, binding.ranks)
+                return [(binding, self.calibration.law(key, binding.ranks))]
             except MissingProfileError:
-                continue
-        return self.calibration.law(keys[-1], binding.ranks)
+                if key == last:
+                    raise
+        return [pair for part in binding.instead for pair in self._known(part)]
 
     def _group(self, kind: LawKind, members: list[tuple[Binding, CalibratedLaw, int]]) -> LawGroup:
         bindings = tuple(binding for binding, _, _ in members)
@@ -168,11 +176,19 @@ class CompiledOp(CompiledGraph):
         return np.zeros(len(self.program.columns))
 
     def task_seconds(self, counts: Floats) -> Floats:
-        """Seconds of one call of every distinct task: [tasks] or [tasks, steps]."""
+        """Seconds of one call of every distinct task: [tasks] or [tasks, steps]; never below its
+        resources at peak."""
         total = np.zeros((len(self.tasks), *counts.shape[1:]))
         for group in self.groups:
             np.add.at(total, group.task_of, group.seconds(counts))
-        return total
+        floor = (self._floor_forms @ counts).reshape(len(self.tasks), -1, *counts.shape[1:])
+        seconds: Floats = np.maximum(total, floor.max(axis=1))
+        return seconds
+
+    @cached_property
+    def _floor_forms(self) -> Floats:
+        """[tasks x resources, columns]."""
+        return self.resource_forms.reshape(-1, self.resource_forms.shape[-1])
 
     def seconds(self, counts: Floats) -> Floats:
         """Seconds of a forward."""
@@ -204,20 +220,29 @@ class CompiledOp(CompiledGraph):
         times = Counter(id(task) for task in tasks_of(self.graph))
         return np.array([float(times[id(task)]) for task in self.tasks])
 
+    def place_of(self, task: Task) -> int:
+        """Place of a task among `tasks`."""
+        return self._places[id(task)]
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        return {id(task): place for place, task in enumerate(self.tasks)}
+
     def laws_of(self, task: Task) -> tuple[CalibratedLaw, ...]:
         """Laws that price a task."""
-        place = next(i for i, known in enumerate(self.tasks) if known is task)
-        return tuple(
-            law
-            for group in self.groups
-            for law, at in zip(group.laws, group.task_of, strict=True)
-            if at == place
-        )
+        return self._laws[self.place_of(task)]
+
+    @cached_property
+    def _laws(self) -> tuple[tuple[CalibratedLaw, ...], ...]:
+        found: list[list[CalibratedLaw]] = [[] for _ in self.tasks]
+        for group in self.groups:
+            for law, place in zip(group.laws, group.task_of, strict=True):
+                found[place].append(law)
+        return tuple(tuple(laws) for laws in found)
 
 
 FALLBACK_KEYS: Mapping[str, tuple[str, ...]] = {
     "elementwise.hyper": ("elementwise",),
-    "hyper.fused": ("hyper.pre",),
     "scores.bf16": ("scores.fp8",),
     "experts.w4a16": ("experts.mxfp4",),
     "all_reduce.trtllm": ("all_reduce.sglang",),

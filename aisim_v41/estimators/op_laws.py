@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from aisim_v41.arithmetic import Arithmetic
 from aisim_v41.estimators.resources import Price, Resource
+from aisim_v41.evidence.features import BF16_BYTES, HYPER_PASSES, HyperPart
 from aisim_v41.evidence.laws import LawKind
 from aisim_v41.hardware import Hardware
+from aisim_v41.model.description import Model
 from aisim_v41.ops.operator import Collective, Columns, Family, Task
 from aisim_v41.plan.columns import Column
 from aisim_v41.plan.counts import Number
@@ -21,22 +23,33 @@ Feature = Columns | float
 """A linear form of the ledger, or a constant."""
 
 EXPERT_KEYS = {Arithmetic.MXFP4_MXFP8: "experts.mxfp4", Arithmetic.BF16: "experts.w4a16"}
-HYPER_READS = {"mhc_collapse", "mhc_statistics", "site_norm", "head_collapse"}
+SCORE_BYTES = 4
+"""Index scores are kept in FP32 between scoring and selection (runtime-semantics §4.2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """One kernel of a task and the law that prices it."""
+    """One kernel of a task and the law that prices it.
+
+    Attributes:
+        task: the task.
+        key: of the law in a calibration.
+        kind: form of the law.
+        features: what the law takes.
+        ranks: GPUs of a collective.
+        instead: kernels that do the same work where the calibration has no such law.
+    """
 
     task: Task
     key: str
     kind: LawKind
     features: Mapping[str, Feature]
     ranks: int | None = None
+    instead: tuple[Binding, ...] = ()
 
 
 def bindings_of(
-    task: Task, cost: Price, hardware: Hardware, engine: str, experts: tuple[int, int]
+    task: Task, cost: Price, hardware: Hardware, engine: str, model: Model
 ) -> list[Binding]:
     """The kernels of a task.
 
@@ -45,7 +58,7 @@ def bindings_of(
         cost: its seconds on each resource at peak, as forms.
         hardware: decides in which precision it can run.
         engine: whose collectives and experts are used.
-        experts: experts a row visits, and routed experts, of one rank.
+        model: widths, and experts that a row visits.
     """
     compute = _sum(cost.seconds[Resource.TENSOR], cost.seconds[Resource.SCALAR])
     base: dict[str, Feature] = {
@@ -55,12 +68,15 @@ def bindings_of(
     }
     names = set(task.replaces)
     if task.collective is not None:
-        return _collective(task, base, engine, names)
+        return [*_collective(task, base, engine), *_hyper(task, base, names, hardware, model)]
     if task.products:
         return _products(task, base, hardware)
     if "routed_experts" in names:
-        top_k, routed = experts
-        features = base | {"touched": {task.axes[1]: 1}, "top_k": top_k, "routed": routed}
+        features = base | {
+            "touched": {task.axes[1]: 1},
+            "top_k": float(model.experts.top_k),
+            "routed": float(model.experts.routed),
+        }
         (arithmetic,) = task.flops
         key = EXPERT_KEYS.get(Arithmetic(arithmetic), "experts.mxfp4")
         return [Binding(task, key, LawKind.EXPERTS, features)]
@@ -72,32 +88,45 @@ def bindings_of(
     if "index_select" in names:
         features = base | {"positions": {task.axes[1]: 1}}
         return [Binding(task, "select", LawKind.SELECT, features)]
-    if names & (HYPER_READS | {"mhc_expand"}) and task.family is Family.HYPER_CONNECTIONS:
-        return [Binding(task, _hyper_key(names), LawKind.HYPER, base)]
+    if task.family is Family.HYPER_CONNECTIONS:
+        return _hyper(task, base, names, hardware, model)
     if "engram_lookup" in names:
         return [Binding(task, "gather.engram", LawKind.GATHER, base)]
     return [Binding(task, "elementwise", LawKind.ELEMENTWISE, base)]
 
 
-def _hyper_key(names: set[str]) -> str:
-    reads = bool(names & HYPER_READS)
-    if "mhc_expand" in names:
-        return "hyper.fused" if reads else "hyper.post"
-    return "hyper.pre" if "mhc_statistics" in names else "elementwise.hyper"
-
-
-def _collective(
-    task: Task, base: Mapping[str, Feature], engine: str, names: set[str]
+def _hyper(
+    task: Task, base: Mapping[str, Feature], names: set[str], hardware: Hardware, model: Model
 ) -> list[Binding]:
-    """A message, and what the same kernel does to the streams beside it."""
+    """Kernels over the residual streams.
+
+    Tables time one site: "pre" makes coefficients and collapses, "post" expands, "fused" does both.
+    A collapse without its coefficients is part of the "pre" that makes them elsewhere.
+    """
+    expands, measures = "mhc_expand" in names, "mhc_statistics" in names
+    row_s = model.hidden * BF16_BYTES / hardware.hbm_bandwidth_bytes_per_s
+
+    def part(name: HyperPart, instead: tuple[Binding, ...] = ()) -> Binding:
+        moved = {task.rows: HYPER_PASSES[name] * row_s}
+        features = {**base, "compute_s": 0.0, "memory_s": moved}
+        return Binding(task, f"hyper.{name}", LawKind.HYPER, features, instead=instead)
+
+    if expands and measures:
+        return [part("fused", (part("pre"), part("post")))]
+    if expands or measures:
+        return [part("post") if expands else part("pre")]
+    if names & {"mhc_collapse", "head_collapse"}:
+        return [Binding(task, "elementwise.hyper", LawKind.ELEMENTWISE, base)]
+    return []
+
+
+def _collective(task: Task, base: Mapping[str, Feature], engine: str) -> list[Binding]:
+    """A message."""
     name = "all_reduce" if task.collective is Collective.ALL_REDUCE else "all_gather"
     library = engine if name == "all_reduce" else "nccl"
     silent: dict[str, Feature] = {**base, "compute_s": 0.0, "memory_s": 0.0}
     features = silent | {"message_bytes": task.payload, "ranks": float(task.group)}
-    found = [Binding(task, f"{name}.{library}", LawKind.COLLECTIVE, features, task.group)]
-    if names & (HYPER_READS | {"mhc_expand"}):
-        found.append(Binding(task, _hyper_key(names), LawKind.HYPER, base))
-    return found
+    return [Binding(task, f"{name}.{library}", LawKind.COLLECTIVE, features, task.group)]
 
 
 def _products(task: Task, base: Mapping[str, Feature], hardware: Hardware) -> list[Binding]:
@@ -136,7 +165,9 @@ def _index(
     features: dict[str, Feature] = {**base, "positions": {task.axes[1]: 1}}
     found = [Binding(task, key, LawKind.SCORES, features)]
     if "index_select" in names:
-        found.append(Binding(task, "select", LawKind.SELECT, {**features, "compute_s": 0.0}))
+        read_s = SCORE_BYTES / hardware.hbm_bandwidth_bytes_per_s
+        select = {**features, "compute_s": 0.0, "memory_s": {task.axes[1]: read_s}}
+        found.append(Binding(task, "select", LawKind.SELECT, select))
     return found
 
 

@@ -137,6 +137,8 @@ class ProgramBuilder:
     _known: dict[object, int] = field(default_factory=dict)
     _ways_of: dict[int, list[Way]] = field(default_factory=dict)
     _totals: dict[int, Floats] = field(default_factory=dict)
+    _kept: list[Node] = field(default_factory=list)
+    """Nodes known by their id stay alive, so that no other node gets it."""
 
     @property
     def width(self) -> int:
@@ -168,6 +170,7 @@ class ProgramBuilder:
                 for member, times in _multiplicities(node):
                     total += times * self.totals(member)
             self._totals[key] = total
+            self._kept.append(node)
         return self._totals[key]
 
     def _ways(self, node: Node) -> list[Way]:
@@ -179,11 +182,11 @@ class ProgramBuilder:
             elif isinstance(node, Seq):
                 ways = self._ways_of_sequence(node)
             else:
-                # A task alone never exceeds the totals of its block; only a sequence can.
-                longer = [way for m in node.members if isinstance(m, Seq) for way in self._ways(m)]
+                longer = [way for m in node.members if self.may_last(m) for way in self._ways(m)]
                 totals = [{self._linear([form]): 1.0} for form in self.block_forms(node)]
                 ways = [*totals, *longer]
             self._ways_of[key] = ways
+            self._kept.append(node)
         return self._ways_of[key]
 
     def _ways_of_sequence(self, node: Seq) -> list[Way]:
@@ -213,6 +216,13 @@ class ProgramBuilder:
     def block_forms(self, block: Par) -> list[Floats]:
         """Linear forms that a parallel block cannot undercut."""
         return self.largest(self.totals(block))
+
+    def may_last(self, member: Node) -> bool:
+        """Whether a member of a block can take longer than the totals of the block.
+
+        A task at peak cannot; a sequence can, where its tasks need different resources.
+        """
+        return isinstance(member, Seq)
 
     @staticmethod
     def largest(forms: Floats) -> list[Floats]:

@@ -56,7 +56,7 @@ class Sol:
             bounds=bounds,
             source_share={SOURCE: 1.0} if bounds.graph_s else {},
             resource_s={str(r): float(busy[i]) for i, r in enumerate(RESOURCES)},
-            warnings=(*plan.warnings, *_assumptions(plan)),
+            warnings=(*plan.warnings, *assumptions(plan)),
             breakdown=Breakdown(compiled, forwards),
         )
 
@@ -99,12 +99,13 @@ def sol_bounds(compiled: CompiledSol, counted: Ledger) -> Bounds:
     return Bounds(resource_s=resource_s, graph_s=graph_s, launch_s=launch_s)
 
 
-def _assumptions(plan: Plan) -> tuple[str, ...]:
+def assumptions(plan: Plan) -> tuple[str, ...]:
+    """What no time of a step holds yet."""
     policy = plan.policy
     if plan.model.engram is not None and policy.engram_residency != "hbm":
         return (
             f"engram_residency={policy.engram_residency!r}: the transfer of table rows from there "
-            "is not part of this bound",
+            "is not part of this time",
         )
     return ()
 

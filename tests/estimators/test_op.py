@@ -1,0 +1,214 @@
+"""OP: kernels priced by laws, composed over the graph, and the evidence that is shown."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from aisim_v41.estimators.compare import compare, coverage
+from aisim_v41.estimators.entry import estimate
+from aisim_v41.estimators.op import Op
+from aisim_v41.estimators.op_compiled import CompiledOp, compiled_op
+from aisim_v41.estimators.result import Estimate
+from aisim_v41.estimators.sol import Sol
+from aisim_v41.model.parallel import Parallel
+from aisim_v41.ops.graph import Node, Seq, tasks_of
+from aisim_v41.ops.operator import Task
+from aisim_v41.plan.ledger import ledger
+from aisim_v41.plan.plan import Plan
+from aisim_v41.plan.policy import RuntimePolicy, policy
+from aisim_v41.plan.request import Request
+
+from .cases import GPUS, POLICIES, gpu, model, policies, steps
+
+PREFILL = [Request(new_tokens=2048)]
+VERIFY = [Request(new_tokens=6, prefix_tokens=4096, kind="verify", count=4)]
+MIXED = [*PREFILL, *VERIFY]
+SGLANG = policy("sglang")
+ONE_STREAM = policy("sglang", decode_streams="single")
+
+
+def compiled(runtime: RuntimePolicy = SGLANG, *, on: str = "gb300") -> CompiledOp:
+    return compiled_op(model(), gpu(on), Parallel(tp=4), runtime)
+
+
+def plan_of(requests: list[Request], runtime: RuntimePolicy = SGLANG) -> Plan:
+    return Plan(model(), requests, Parallel(tp=4), runtime)
+
+
+def answer(requests: list[Request], runtime: RuntimePolicy = SGLANG, *, on: str = "gb300"):
+    return Op().estimate(plan_of(requests, runtime), gpu(on))
+
+
+def kernels_ms(one: Estimate) -> float:
+    return float(one.to_frame()["time_ms"].sum())
+
+
+@pytest.mark.parametrize("on", GPUS)
+@pytest.mark.parametrize("requests", [PREFILL, MIXED], ids=["prefill", "mixed"])
+def test_a_step_with_a_prefill_is_the_sum_of_its_kernels(requests: list[Request], on: str):
+    one = answer(requests, on=on)
+    assert one.latency_ms == pytest.approx(kernels_ms(one), rel=1e-9)
+
+
+def test_side_streams_hide_kernels_of_a_verify_step_and_only_there():
+    beside, after = answer(VERIFY), answer(VERIFY, ONE_STREAM)
+    assert kernels_ms(beside) == pytest.approx(kernels_ms(after), rel=1e-9)
+    assert after.latency_ms == pytest.approx(kernels_ms(after), rel=1e-9)
+    assert 0.5 * after.latency_ms < beside.latency_ms < after.latency_ms
+    assert answer(PREFILL).latency_ms == answer(PREFILL, ONE_STREAM).latency_ms
+
+
+@pytest.mark.parametrize(
+    ("name", "on", "beside"),
+    [
+        ("sglang", "gb300", True), ("sglang", "h200", False), ("vllm", "h200", True),
+        ("vllm", "mi355x", False), ("atom", "mi355x", False),
+    ],
+)  # fmt: skip
+def test_who_uses_side_streams(name: str, on: str, beside: bool):
+    assert compiled(policy(name), on=on).side_streams is beside
+
+
+@settings(deadline=None, max_examples=60)
+@given(requests=steps, name=policies)
+def test_a_step_agrees_with_recursion_over_the_graph(requests: list[Request], name: str):
+    """A block takes its longest member, but never less than its share of any one resource."""
+    one = compiled(POLICIES[name])
+    for _, counts in ledger(plan_of(requests, POLICIES[name])).passes:
+        totals = counts.totals
+        alone = dict(zip(map(id, one.tasks), one.task_seconds(totals), strict=True))
+
+        def cost(task: Task, alone: dict = alone, totals: np.ndarray = totals) -> list[float]:
+            return [float(value) for value in one.totals(task) @ totals]
+
+        if one.overlaps(totals):
+            by_hand = by_recursion(one.graph, alone, cost)
+        else:
+            by_hand = sum(alone[id(task)] for task in tasks_of(one.graph))
+        assert float(one.seconds(totals)) == pytest.approx(by_hand, rel=1e-9, abs=1e-15)
+
+
+def by_recursion(graph: Node, alone: dict[int, float], cost: Callable) -> float:
+    """As `recursion.seconds`, but a task takes what its law says, not its longest resource."""
+
+    def walk(node: Node) -> tuple[float, list[float]]:
+        if isinstance(node, Task):
+            return float(alone[id(node)]), cost(node)
+        found = [walk(member) for member in node.members]
+        filled = [spent for _, spent in found if spent]
+        total = [sum(column) for column in zip(*filled, strict=True)]
+        times = [time for time, _ in found]
+        return (sum(times) if isinstance(node, Seq) else max([0.0, *times, *total])), total
+
+    return walk(graph)[0]
+
+
+@settings(deadline=None, max_examples=60)
+@given(requests=steps, name=policies)
+def test_op_is_never_below_its_bound_and_inside_its_band(requests: list[Request], name: str):
+    plan = plan_of(requests, POLICIES[name])
+    for on in GPUS:
+        op, sol = Op().estimate(plan, gpu(on)), Sol().estimate(plan, gpu(on))
+        assert op.latency_s >= sol.latency_s * (1 - 1e-9)
+        low, high = op.band_s
+        assert op.bounds.graph_s * (1 - 1e-9) <= low <= op.latency_s <= high
+        assert np.isfinite(high)
+
+
+def test_a_product_by_hand():
+    """t = launch + inner x inputs + ||compute/share, memory/share||, of the output head."""
+    one = compiled()
+    (group,) = [group for group in one.groups if str(group.kind) == "product"]
+    place, binding = next(
+        (i, b) for i, b in enumerate(group.bindings) if "output_head" in b.task.replaces
+    )
+    (_, counts), *_ = ledger(plan_of(VERIFY)).passes
+    law, spent = group.laws[place], one.price(binding.task).seconds
+    p = law.parameters
+    compute, memory = (
+        sum(factor * counts.totals[one.program.columns.index(column)] for column, factor in f)
+        for f in (spent["tensor"].items(), spent["hbm"].items())
+    )
+    norm = p["norm"]
+    busy = (
+        (compute / p["compute_share"]) ** norm + (memory / p["memory_share"]) ** norm
+    ) ** (1 / norm)  # fmt: skip
+    rows = 4 * 6
+    convert = p["quantise_launch_s"] + p["quantise_s"] * rows * model().hidden
+    by_hand = p["launch_s"] + p["inner_s"] * model().hidden + busy + convert
+    assert group.seconds(counts.totals)[place] == pytest.approx(by_hand, rel=1e-6)
+
+
+def test_the_answer_says_what_it_rests_on():
+    one = answer(MIXED)
+    assert one.method == "op"
+    assert sum(one.source_share.values()) == pytest.approx(1.0)
+    assert set(one.source_share) <= {"calibrated", "sibling", "default"}
+    assert one.source_share["calibrated"] > 0.9
+    assert set(answer(MIXED, on="mi355x").source_share) & {"default", "sibling"}
+    assert "calibrated" in one.explain()
+
+
+def test_less_is_known_of_a_gpu_without_tables():
+    def width(on: str) -> float:
+        one = answer(VERIFY, on=on)
+        return (one.band_s[1] - one.latency_s) / one.latency_s
+
+    assert width("mi355x") > width("gb300")
+
+
+def test_replay_saves_less_than_its_bound_says():
+    """Fixed times of kernels do not shrink with their rows."""
+    replay = policy("sglang", decoder_replay=True)
+    plans = [plan_of([Request(new_tokens=8192)], one) for one in (SGLANG, replay)]
+    off, on = (Op().estimate(plan, gpu()).latency_s for plan in plans)
+    bound_off, bound_on = (Sol().estimate(plan, gpu()).bounds.resource_s for plan in plans)
+    assert 1.0 < off / on < bound_off / bound_on
+
+
+def test_a_sweep_is_the_steps_one_by_one():
+    one = compiled()
+    requests = [PREFILL, VERIFY, MIXED, [Request(new_tokens=1, prefix_tokens=9, kind="decode")]]
+    counts = np.array([ledger(plan_of(r)).passes[0][1].totals for r in requests])
+    together = one.seconds(counts.T)
+    assert together == pytest.approx([float(one.seconds(row)) for row in counts], rel=1e-12)
+    assert one(VERIFY) == pytest.approx(answer(VERIFY).latency_s, rel=1e-12)
+
+
+def test_compare_ends_with_the_whole_step():
+    table = compare(plan_of(VERIFY), gpu())
+    whole = table.iloc[-1]
+    assert whole["operator"] == "whole step"
+    assert whole["op_ms"] == pytest.approx(answer(VERIFY).latency_ms)
+    assert whole["sol_ms"] == pytest.approx(estimate(plan_of(VERIFY), gpu()).latency_ms)
+    assert whole["calls"] == table["calls"].iloc[:-1].sum()
+    assert table["op_ms"].iloc[:-1].sum() == pytest.approx(kernels_ms(answer(VERIFY)))
+    assert (table["op_ms"] >= table["sol_ms"] * (1 - 1e-9)).all()
+    assert list(table["op_ms"].iloc[:-1]) == sorted(table["op_ms"].iloc[:-1], reverse=True)
+
+
+def test_coverage_accounts_for_every_kernel():
+    table = coverage(plan_of(MIXED), gpu())
+    assert table["share"].sum() == pytest.approx(1.0)
+    assert table["time_ms"].sum() == pytest.approx(kernels_ms(answer(MIXED)), rel=1e-9)
+    named = {name for names in table["operators"] for name in names.split(", ")}
+    assert named == {task.name for task in compiled().tasks}
+    fitted = table[table["origin"] == "calibrated"]
+    assert (fitted["rows_fitted"] > 0).all()
+    assert (fitted["error_p90"] >= fitted["error_median"]).all()
+
+
+@pytest.mark.parametrize("method", ["sol", "op"])
+def test_an_estimate_survives_a_pickle(method: str):
+    one = estimate(plan_of(VERIFY), gpu(), method=method)
+    assert one.rows
+    assert one.path
+    again = pickle.loads(pickle.dumps(one))
+    assert again.latency_s == one.latency_s
+    assert again.to_frame().equals(one.to_frame())
+    assert again.timeline().equals(one.timeline())
