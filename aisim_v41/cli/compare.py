@@ -30,8 +30,8 @@ def compare(
     gpu: GpuOption = "gb300",
     tp: TpOption = 4,
     model: ModelOption = DEFAULT_MODEL,
-    engine: EngineOption = "sglang",
-    decoder_replay: ReplayOption = "off",
+    engine: EngineOption = "paper",
+    decoder_replay: ReplayOption = "on",
     changes: SetOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -60,8 +60,8 @@ def coverage(
     gpu: GpuOption = "gb300",
     tp: TpOption = 4,
     model: ModelOption = DEFAULT_MODEL,
-    engine: EngineOption = "sglang",
-    decoder_replay: ReplayOption = "off",
+    engine: EngineOption = "paper",
+    decoder_replay: ReplayOption = "on",
     changes: SetOption = None,
     json: JsonOption = False,
 ) -> None:

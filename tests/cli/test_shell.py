@@ -88,6 +88,22 @@ def test_ledger_rows_sum_to_token_layers():
     assert "scored_positions" in table.stdout
 
 
+def test_compare_and_coverage_show_the_evidence():
+    step = ("--verify", "8x6@4k", "--gpu", "gb300", "--tp", "4", "--engine", "sglang")
+    document = answer("compare", *step)
+    *operators, whole = document["operators"]
+    assert whole["operator"] == "whole step"
+    assert whole["sol_ms"] == answer("estimate", *step)["latency_ms"]
+    assert whole["op_ms"] == answer("estimate", *step, "--method", "op")["latency_ms"]
+    assert all(one["op_ms"] >= one["sol_ms"] * (1 - 1e-9) for one in operators)
+    laws = answer("coverage", *step)["laws"]
+    assert sum(law["share"] for law in laws) == pytest.approx(1.0)
+    assert "routed_experts" in shell("compare", *step).stdout
+    assert "experts.mxfp4" in shell("coverage", *step).stdout
+    told = shell("estimate", *step, "--method", "op").stdout
+    assert "kernel time rests on: calibrated" in told
+
+
 def test_capacity_says_what_fails():
     fits = answer("capacity", "--gpu", "gb300", "--tp", "4")
     assert fits["starts"] is True
