@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from aisim_v41.errors import InvalidInputError
 from aisim_v41.model.description import Model
 from aisim_v41.plan import spans
-from aisim_v41.plan.columns import has_count
+from aisim_v41.plan.columns import COUNTED, has_count
 from aisim_v41.plan.compatibility import pack
 from aisim_v41.plan.counting import LedgerProgram, StepCounts
 from aisim_v41.plan.counts import Count
@@ -32,6 +33,9 @@ FRAME_COUNTS = (
     Count.INDEX_KEYS,
 )
 
+PER_REQUEST = tuple(count for count in COUNTED if count is not Count.KV_ACTIVE)
+"""Counts that one request has; activities and touched experts are those of a step."""
+
 
 @lru_cache(maxsize=64)
 def ledger_program(model: Model, policy: RuntimePolicy) -> LedgerProgram:
@@ -52,7 +56,14 @@ class Ledger:
     passes: tuple[tuple[ForwardPass, StepCounts], ...]
 
     def value(self, count: Count, layer: int, *, forward: int = -1, request: int) -> int:
-        """One count of one layer and one request group (0 where the layer has no such work)."""
+        """One count of one layer and one request group (0 where the layer has no such work).
+
+        Raises:
+            InvalidInputError: the count belongs to a whole step (activities, experts touched).
+        """
+        if count not in PER_REQUEST:
+            names = ", ".join(PER_REQUEST)
+            raise InvalidInputError(f"{count} is that of a whole step; of a request: {names}")
         forward_pass, counts = self.passes[forward]
         where = self.program.classes[layer]
         if not has_count(count, where):

@@ -11,15 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle.draw import REAL, any_policy, any_requests, shrunken_model
 
-from aisim_v41.errors import OutOfRangeError
+from aisim_v41.errors import InvalidInputError, OutOfRangeError
 from aisim_v41.model.load import load_model
+from aisim_v41.plan.columns import has_count
 from aisim_v41.plan.counts import Count
 from aisim_v41.plan.ledger import FRAME_COUNTS, Ledger, ledger
 from aisim_v41.plan.plan import Plan
 from aisim_v41.plan.policy import RuntimePolicy, policy
 from aisim_v41.plan.request import Request
 
-PER_STEP = {Count.EXPERTS_TOUCHED, Count.ACTIVE, Count.KV_ACTIVE, Count.HEAD_ACTIVE}
+PER_STEP = {
+    Count.EXPERTS_TOUCHED, Count.ACTIVE, Count.KV_ACTIVE, Count.HEAD_ACTIVE, Count.INDEX_ACTIVE,
+    Count.COMPRESS_ACTIVE,
+}  # fmt: skip
 ADDITIVE = [count for count in Count if count not in PER_STEP]
 LENGTHS = (0, 1, 2, 63, 127, 128, 129, 255, 512, 513, 1025, 1026, 4095, 16384, 16385, 1_048_576)
 CONTEXT = 1_048_576
@@ -132,7 +136,11 @@ def test_grouping_changes_nothing(seed: int):
 def of_step(found: Ledger, name: Count) -> list[float]:
     """A per-step column of each forward that is not a copy of another."""
     last = found.passes[-1][1].totals
-    return [float(last[found.program.position(name, cls)]) for cls in found.program.classes]
+    return [
+        float(last[found.program.position(name, cls)])
+        for cls in found.program.classes
+        if has_count(name, cls)
+    ]
 
 
 def remade(request: Request, *, count: int) -> Request:
@@ -322,3 +330,10 @@ def test_the_frame_sums_to_the_totals(seed: int):
     assert (frame.loc[frame.query_rows > 0, "window_floor"] <= frame.loc[
         frame.query_rows > 0, "end_row"]).all()  # fmt: skip
     assert json.loads(frame.to_json(orient="records"))
+
+
+@pytest.mark.parametrize("count", sorted(PER_STEP))
+def test_what_belongs_to_a_step_has_no_value_of_one_request(count: Count):
+    found = step(policy("paper"), [Request(new_tokens=5), Request(new_tokens=7)])
+    with pytest.raises(InvalidInputError, match=f"{count}.*whole step.*query_rows"):
+        found.value(count, 0, request=1)
