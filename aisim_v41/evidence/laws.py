@@ -104,8 +104,11 @@ FORMS: Mapping[LawKind, Form] = MappingProxyType(
                 "memory_share": _MEMORY,
                 "norm": _NORM,
             },
-            {"inputs": "length of the inner product [1]", "outputs": "columns of the result [1]"},
-            {"quantised": "1: the input arrives in the product's precision (default 0) [1]"},
+            {"inputs": "length of the inner product [1]"},
+            {
+                "outputs": "columns of the result; this form does without [1]",
+                "quantised": "1: the input arrives in the product's precision (default 0) [1]",
+            },
         ),
         LawKind.EXPERTS: _form(
             {
@@ -121,9 +124,11 @@ FORMS: Mapping[LawKind, Form] = MappingProxyType(
             {
                 "touched": "distinct experts of the rank that any row visits [1]",
                 "top_k": "experts that a row visits, those on other ranks left out [1]",
-                "routed": "experts of the rank [1]",
             },
-            {"spread": "standard deviation of tokens an expert (default: root of the mean) [1]"},
+            {
+                "routed": "experts of the rank; this form does without [1]",
+                "spread": "standard deviation of tokens an expert (default: root of the mean) [1]",
+            },
         ),
         LawKind.ATTENTION: _form(
             {
@@ -144,7 +149,7 @@ FORMS: Mapping[LawKind, Form] = MappingProxyType(
                 "memory_share": _MEMORY,
                 "norm": _NORM,
             },
-            {"positions": "query-key pairs scored [1]"},
+            optional={"positions": "query-key pairs scored; this form does without [1]"},
         ),
         LawKind.SELECT: _form(
             {
@@ -316,9 +321,10 @@ def select(x: Features, p: Parameters) -> FloatArray:
 def hyper(x: Features, p: Parameters) -> FloatArray:
     """One mHC site: t = ‖floor + w·memory/rows, t0 + memory/em‖p.
 
-    Memory holds the passes of a single sweep: 5 of the hidden width to collapse, 9 to expand, 10
-    fused, 2 B each; what a two-pass kernel moves beyond is inside the share. One multiprocessor
-    walks a row at about 1/w of the memory's rate, so few rows take longer when they are wide.
+    Memory holds the passes of a single sweep and nothing else, so it is proportional to rows: 5 of
+    the hidden width to collapse, 9 to expand, 10 fused, 2 B each; what a two-pass kernel moves
+    beyond is inside the share, weights are inside the floor. One multiprocessor walks a row at
+    about 1/w of the memory's rate, so few rows take longer when they are wide.
     Source: peer-data-newer §3.3, halved: its timings hold both sites.
     """
     alone = p["floor_s"] + p["row_walk"] * x["memory_s"] / np.maximum(x["rows"], _TINY)

@@ -18,6 +18,9 @@ from aisim_v41.evidence.laws import FloatArray
 SOFTNESS = 0.03
 """Residual at which the loss turns from square to absolute."""
 STEP = 1e-6
+LONGEST = 1.0
+"""Of a step along any parameter, in units of its logistic variable: a longer one can throw a
+parameter against its bound, where nothing pulls it back."""
 MOST_STEPS = 200
 ENOUGH = 1e-10
 _START_DAMPING = 1e-2
@@ -101,7 +104,8 @@ def _minimise(
         moved = False
         while damping < 1e12:
             damped = square + damping * np.diag(np.diag(square) + 1e-12)
-            trial = point - np.linalg.solve(damped, gradient)
+            step = np.linalg.solve(damped, gradient)
+            trial = point - step * min(1.0, LONGEST / max(float(np.abs(step).max()), ENOUGH))
             after = residual(trial)
             loss = _loss(after, scale)
             if loss < best:

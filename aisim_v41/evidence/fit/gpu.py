@@ -34,6 +34,10 @@ SHAPE_PENALTY = 0.10
 FP4_PENALTY = 0.30
 """The 4-bit scoring kernel was never timed; the rate of the 8-bit one is taken."""
 
+SERVED_ATTENTION = {"padded": (6.0e-6, 2.1e-8), "native": (7.4e-6, 2.5e-9)}
+"""Start [s] and walk along a key [s] of SGLang's decode kernels: with 64 padded heads 8.7 and 19.5
+us for 128 and 640 keys, with a rank's own 16 heads 7.7 and 9 us (production-measurements §3, SGLang
+pull request 39674)."""
 FEWEST_KEYS = 64
 """V4.1 reads 128 keys and more; with fewer another path of the kernel runs."""
 
@@ -160,7 +164,14 @@ def _attention(hardware: Hardware) -> Iterator[Fitted]:
         note="kernel of V4's HCA, 64 heads of 512; one request's rows, or one row a request",
     )  # fmt: skip
     yield kernel
-    yield _sglang_attention(hardware, kernel)
+    sglang = _sglang_attention(hardware, kernel)
+    yield sglang
+    if Arithmetic.FP4 in hardware.peak_flop_per_s:
+        for name, (launch, walk) in SERVED_ATTENTION.items():
+            yield derived(
+                sglang, f"attention.{name}", {"launch_s": launch, "key_s": walk}, penalty=0.1,
+                note="start and walk from one serving trace on GB300, 6 rows of 128 and 640 keys",
+            )  # fmt: skip
     for engine, name in (
         ("sglang", "deep_gemm.fp8_paged_mqa_logits"),
         ("vllm", "vllm.utils.deep_gemm.fp8_fp4_paged_mqa_logits"),

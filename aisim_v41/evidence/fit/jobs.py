@@ -26,7 +26,8 @@ class Fitted:
         left_out: errors of rows whose group had no part in the fit.
         bands: errors left out, by size.
         extra: errors of other ways to predict the same rows, by what they are.
-        samples: rows behind it; None for a law that follows from others.
+        samples: rows behind it; None for a law that follows from another.
+        hull: sizes of those rows, for a law that follows from another.
     """
 
     engine: str
@@ -38,6 +39,7 @@ class Fitted:
     bands: Mapping[str, Errors] = field(default_factory=dict)
     extra: Mapping[str, Errors] = field(default_factory=dict)
     samples: Samples | None = None
+    hull: Mapping[str, FloatArray] = field(default_factory=dict)
     penalty: float = 0.0
     note: str = ""
     reach: str = ""
@@ -139,7 +141,8 @@ def derived(
         parameters={**source.parameters, **changes},
         within=source.within,
         left_out=source.left_out,
-        samples=source.samples,
+        samples=None,
+        hull=source.hull if source.samples is None else source.samples.hull,
         penalty=source.penalty + penalty,
         note=note,
         sources=source.sources,

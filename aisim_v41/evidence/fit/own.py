@@ -6,15 +6,17 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from aisim_v41.arithmetic import Arithmetic
 from aisim_v41.evidence import features as of
 from aisim_v41.evidence.fit import samples
-from aisim_v41.evidence.fit.jobs import Fitted, fitted
+from aisim_v41.evidence.fit.jobs import Fitted, derived, fitted
 from aisim_v41.evidence.laws import FloatArray, LawKind, law_seconds
 from aisim_v41.evidence.robust import Free, errors, fit
 from aisim_v41.hardware import Hardware
 from aisim_v41.tables.load import load_table
 from aisim_v41.units import MICROSECOND
 
+MAIN_EXPERTS = "experts.mxfp4"
 HIDDEN = 5120.0
 SHARED_WIDTH = 2304.0
 ENGRAM = (25600.0, 6144.0)
@@ -56,19 +58,35 @@ def hopper_experts(hardware: Hardware, free: Mapping[str, Free]) -> Iterator[Fit
     The host's time is fitted beside the law and left out of it.
     """
     for width, key, kernel in (
-        (4, "experts.mxfp4", "humming"),
+        (4, MAIN_EXPERTS, "humming"),
         (2, "experts.mxfp4_cutlass", "cutlass"),
     ):
         rows = samples.own_experts(hardware, width, kernel)
         if rows is None:
             continue
-        yield _with_host(key, rows, free)
+        law = _with_host(key, rows, free)
+        yield law
+        if key == MAIN_EXPERTS:
+            yield widened(hardware, law)
     graph = samples.experts_samples(hardware, "vllm", "mxfp4_bf16", "marlin")
     if graph is not None:
-        yield fitted(
-            "vllm", "experts.mxfp4", LawKind.EXPERTS, graph, free, {"uneven": 0.0},
+        law = fitted(
+            "vllm", MAIN_EXPERTS, LawKind.EXPERTS, graph, free, {"uneven": 0.0},
             bands=(1.0, 8.0, 64.0), penalty=0.2, note="shapes of another model",
         )  # fmt: skip
+        yield law
+        yield widened(hardware, law)
+
+
+def widened(hardware: Hardware, law: Fitted) -> Fitted:
+    """The same experts where a plan says that they multiply in BF16: shares of that peak."""
+    narrow = hardware.peak(Arithmetic.MXFP4_MXFP8)[0]
+    wide = hardware.peak(Arithmetic.BF16)[0]
+    share = min(law.parameters["compute_share"] * narrow / wide, 1.0)
+    return derived(
+        law, "experts.w4a16", {"compute_share": share}, penalty=0.0,
+        note=f"{law.note}; share of the BF16 peak",
+    )  # fmt: skip
 
 
 def _with_host(key: str, rows: samples.Samples, free: Mapping[str, Free]) -> Fitted:

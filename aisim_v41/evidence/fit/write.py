@@ -57,7 +57,7 @@ def _law_lines(law: Fitted) -> Iterable[str]:
     yield f"      error: {_flow(_errors(law.left_out))}"
     if law.penalty:
         yield f"      penalty: {number(law.penalty)}"
-    hull = {} if law.samples is None else law.samples.hull
+    hull = law.hull if law.samples is None else law.samples.hull
     yield f"      hull: {_flow({k: [v.min(), v.max()] for k, v in hull.items()})}"
     if law.reach:
         yield f"      reach: {law.reach}"
