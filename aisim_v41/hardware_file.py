@@ -31,22 +31,12 @@ def read_hardware(path: Path) -> Hardware:
         MissingProfileError: no such file.
         SchemaError: not a hardware file; the message names file, field, value and remedy.
     """
-    raw = _read(path)
+    raw = read_mapping(path)
     try:
         sheet = HardwareFile.model_validate(raw)
     except ValidationError as error:
         raise SchemaError(f"{path}: {_explain(error)}") from None
     return _to_hardware(sheet, tuple(_figures(sheet, raw)))
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return read_mapping(path)
-    except (AttributeError, IndexError, KeyError, TypeError):
-        # PyYAML's own constructors fail so on a tag that does not fit, such as !!bool 7.
-        raise SchemaError(
-            f"{path}: a YAML tag does not fit its value; write plain values without tags"
-        ) from None
 
 
 def _to_hardware(sheet: HardwareFile, figures: tuple[Figure, ...]) -> Hardware:

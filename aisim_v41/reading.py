@@ -8,35 +8,94 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, Never
 
 from aisim_v41.errors import MissingProfileError, SchemaError
 
 MAX_FILE_BYTES = 4 << 20
+MAX_YAML_BYTES = 1 << 18
+"""Less than for JSON: a YAML parser needs about a second for 50 kB."""
+
 MAX_DEPTH = 24
 MAX_INTEGER = 1 << 62
+MAX_NUMBER_CHARACTERS = 300
+_MOST_KEY_CHARACTERS_SHOWN = 80
+_YAML_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """A JSON or YAML file (by its suffix) whose top level is a mapping.
+    """A JSON or YAML file whose top level is a mapping.
 
     Raises:
         MissingProfileError: there is no such file.
+        SchemaError: not a regular file, or not what `parse_mapping` accepts.
+    """
+    return parse_mapping(read_bytes(path), where=str(path))
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a regular file, which a pipe or a device is not: those may never end.
+
+    Raises:
+        MissingProfileError: there is no such file.
+        SchemaError: not a regular file, unreadable, or too large.
+    """
+    try:
+        if not S_ISREG(path.stat().st_mode):
+            raise SchemaError(f"{path}: cannot be read: not a regular file")
+        with path.open("rb") as stream:
+            raw = stream.read(MAX_FILE_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingProfileError(f"no such file: {path}") from None
+    except SchemaError:
+        raise
+    except (OSError, ValueError) as error:
+        raise SchemaError(f"{path}: cannot be read ({error})") from None
+    if len(raw) > MAX_FILE_BYTES:
+        raise SchemaError(f"{path}: larger than {MAX_FILE_BYTES} bytes, not a configuration")
+    return raw
+
+
+def parse_mapping(raw: bytes, *, where: str) -> dict[str, Any]:
+    """The content of a file: JSON if it starts with a brace, whatever its name, else YAML.
+
+    Args:
+        raw: The bytes of the file.
+        where: Name of the file for messages.
+
+    Raises:
         SchemaError: too large, not UTF-8, not JSON/YAML, nested too deeply, a duplicate key, a
             number that is not finite, or a top level that is not a mapping.
     """
-    text = _read_text(path)
     try:
-        raw = _parse_json(text) if path.suffix == ".json" else _parse_yaml(text)
+        text = raw.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise SchemaError(
+            f"{where}: not UTF-8 text ({error.reason} at byte {error.start})"
+        ) from None
+    is_json = text.lstrip().startswith("{")
+    if not is_json and len(raw) > MAX_YAML_BYTES:
+        raise SchemaError(f"{where}: larger than {MAX_YAML_BYTES} bytes, not a YAML configuration")
+    try:
+        content = _parse_json(text) if is_json else _parse_yaml(text)
     except RecursionError:
-        raise SchemaError(f"{path}: nested too deeply; at most {MAX_DEPTH} levels") from None
+        raise SchemaError(f"{where}: nested too deeply; at most {MAX_DEPTH} levels") from None
     except ValueError as error:
-        raise SchemaError(f"{path}: {' '.join(str(error).split())}") from None
-    if not isinstance(raw, dict):
-        raise SchemaError(f"{path}: the top level must be a mapping, found {type(raw).__name__}")
-    check_plain(raw, where=str(path))
-    return raw
+        raise SchemaError(f"{where}: {' '.join(str(error).split())}") from None
+    except (AttributeError, IndexError, KeyError, TypeError):
+        # PyYAML's own constructors fail so on a tag that does not fit, such as !!bool 7.
+        raise SchemaError(
+            f"{where}: a YAML tag does not fit its value; write plain values without tags"
+        ) from None
+    if not isinstance(content, dict):
+        found = type(content).__name__
+        raise SchemaError(f"{where}: the top level must be a mapping, found {found}")
+    check_plain(content, where=where)
+    return content
 
 
 def check_plain(value: Any, *, where: str, depth: int = 0) -> None:
@@ -47,8 +106,9 @@ def check_plain(value: Any, *, where: str, depth: int = 0) -> None:
         for key, item in value.items():
             if not isinstance(key, str):
                 raise SchemaError(f"{where}: key {key!r} must be a string")
+            name = _shortened(key)
             check_plain(
-                item, where=f"{where}: {key}" if depth == 0 else f"{where}.{key}", depth=depth + 1
+                item, where=f"{where}: {name}" if depth == 0 else f"{where}.{name}", depth=depth + 1
             )
     elif isinstance(value, list):
         for index, item in enumerate(value):
@@ -61,31 +121,10 @@ def check_plain(value: Any, *, where: str, depth: int = 0) -> None:
         raise SchemaError(f"{where}: {type(value).__name__} is not plain data")
 
 
-def _read_text(path: Path) -> str:
-    try:
-        with path.open("rb") as stream:
-            raw = stream.read(MAX_FILE_BYTES + 1)
-    except (FileNotFoundError, NotADirectoryError):
-        raise MissingProfileError(f"no such file: {path}") from None
-    except (OSError, ValueError) as error:
-        raise SchemaError(f"{path}: cannot be read ({error})") from None
-    if len(raw) > MAX_FILE_BYTES:
-        raise SchemaError(f"{path}: larger than {MAX_FILE_BYTES} bytes, not a configuration")
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise SchemaError(
-            f"{path}: not UTF-8 text ({error.reason} at byte {error.start})"
-        ) from None
-
-
 def _parse_json(text: str) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        mapping = dict(pairs)
-        if len(mapping) != len(pairs):
-            repeated = sorted({key for key, _ in pairs if [k for k, _ in pairs].count(key) > 1})
-            raise ValueError(f"key {repeated[0]!r} occurs twice")
-        return mapping
+        _refuse_repeated(key for key, _ in pairs)
+        return dict(pairs)
 
     def refuse(constant: str) -> Never:
         raise ValueError(f"{constant} is not a finite number")
@@ -96,22 +135,38 @@ def _parse_json(text: str) -> Any:
 def _parse_yaml(text: str) -> Any:
     import yaml
 
-    class UniqueKeys(yaml.SafeLoader):
-        """Safe loader that refuses duplicate keys, anchors and aliases."""
+    class PlainLoader(yaml.SafeLoader):
+        """Safe loader that refuses duplicate keys, anchors, aliases and endless numbers."""
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):
                 raise ValueError("YAML aliases are not accepted")
             return super().compose_node(parent, index)
 
+        def compose_scalar_node(self, anchor: Any) -> Any:
+            # Numbers in base 60, which YAML 1.1 has, take time quadratic in their length.
+            node = super().compose_scalar_node(anchor)
+            if node.tag in _YAML_NUMBERS and len(node.value) > MAX_NUMBER_CHARACTERS:
+                raise ValueError(f"a number longer than {MAX_NUMBER_CHARACTERS} characters")
+            return node
+
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            keys = [key.value for key, _ in node.value]
-            for key in keys:
-                if keys.count(key) > 1:
-                    raise ValueError(f"key {key!r} occurs twice")
+            if isinstance(node, yaml.MappingNode):
+                _refuse_repeated(k.value for k, _ in node.value if isinstance(k, yaml.ScalarNode))
             return super().construct_mapping(node, deep)
 
     try:
-        return yaml.load(text, Loader=UniqueKeys)  # noqa: S506 - a SafeLoader subclass
+        return yaml.load(text, Loader=PlainLoader)  # noqa: S506 - a SafeLoader subclass
     except yaml.YAMLError as error:
         raise ValueError(f"not YAML: {error}") from None
+
+
+def _refuse_repeated(keys: Iterable[str]) -> None:
+    for key, times in Counter(keys).items():
+        if times > 1:
+            raise ValueError(f"key {_shortened(key)!r} occurs twice")
+
+
+def _shortened(key: str) -> str:
+    most = _MOST_KEY_CHARACTERS_SHOWN
+    return key if len(key) <= most else f"{key[:most]}..."

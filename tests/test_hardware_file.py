@@ -269,8 +269,8 @@ def written(folder: Path, raw: object) -> Path:
     """The file; as YAML if it holds NaN or infinity, which JSON lacks."""
     plain = json.dumps(raw)
     text = re.sub(r"(?<=[ \[])(-?)(NaN|Infinity)(?=[,\]}])", _yaml_number, plain)
-    path = folder / ("damaged.json" if text == plain else "damaged.yaml")
-    path.write_text(text, encoding="utf-8")
+    path = folder / "damaged"
+    path.write_text(text if text == plain else f"---\n{text}", encoding="utf-8")
     return path
 
 

@@ -28,7 +28,7 @@ MAX_HEAD_DIM = 1 << 13
 MAX_RANK = 1 << 16
 MAX_EXPERTS = 1 << 12
 MAX_VOCAB = 1 << 24
-MAX_CONTEXT = 1 << 28
+MAX_CONTEXT = 1 << 26
 MAX_TABLE_ROWS = 1 << 36
 MAX_RATIO = 128
 MAX_TOP_K = 1 << 20
@@ -56,6 +56,17 @@ def _only(expected: bool | int) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _countable(positions: int) -> int:
+    """Up to here `aisim_v41.plan.reach` counts exactly in float64."""
+    if positions > MAX_CONTEXT:
+        raise PydanticCustomError(
+            "less_than_equal",
+            f"Input should be at most {MAX_CONTEXT} (2**26), as counts are exact only up to there",
+        )
+    return positions
+
+
+Context = Annotated[int, Field(ge=1), AfterValidator(_countable)]
 AlwaysFalse = Annotated[bool, _only(False)]
 AlwaysOne = Annotated[int, _only(1)]
 
@@ -88,7 +99,7 @@ class RopeScaling(BaseModel):
     factor: Positive
     beta_fast: Positive
     beta_slow: Positive
-    original_max_position_embeddings: Annotated[int, Field(ge=1, le=MAX_CONTEXT)]
+    original_max_position_embeddings: Context
 
 
 class TextConfig(Section):
@@ -99,7 +110,7 @@ class TextConfig(Section):
     vocab_size: Annotated[int, Field(ge=1, le=MAX_VOCAB)]
     hidden_size: Width
     num_hidden_layers: LayerCount
-    max_position_embeddings: Annotated[int, Field(ge=1, le=MAX_CONTEXT)]
+    max_position_embeddings: Context
     tie_word_embeddings: AlwaysFalse
 
     num_attention_heads: Heads

@@ -11,7 +11,7 @@ from aisim_v41 import resources
 from aisim_v41.errors import InvalidInputError, MissingProfileError, SchemaError, nearest
 from aisim_v41.model.description import Model
 from aisim_v41.model.earlier import EarlierModel
-from aisim_v41.reading import read_mapping
+from aisim_v41.reading import parse_mapping, read_bytes, read_mapping
 
 CONFIG_FILE = "config.json"
 PROFILE_FILE = "profile.yaml"
@@ -51,7 +51,8 @@ def load_model(name_or_path: str | Path) -> Model | EarlierModel:
             f"A config file is given by its path, for example './{CONFIG_FILE}'"
         )
     path = _config_path(Path(name_or_path))
-    return _from_file(path, name=_name_of(path), revision=None)
+    raw = read_bytes(path)
+    return _from_bytes(raw, path, name=_name_of(path), revision=f"sha256:{_digest(raw)}")
 
 
 def model_names() -> list[str]:
@@ -95,20 +96,19 @@ def _build(content: dict[str, Any], *, name: str, revision: str, where: str) -> 
 def _packaged(name: str) -> Model | EarlierModel:
     if name in resources.names(_FOLDER, f"/{CONFIG_FILE}"):
         path = resources.find(_FOLDER, name, f"/{CONFIG_FILE}")
-        return _from_file(path, name=name, revision=_verified_revision(path))
+        raw = read_bytes(path)
+        return _from_bytes(raw, path, name=name, revision=_verified_revision(path, raw))
     from aisim_v41.model.earlier_file import read_generation
 
     return read_generation(resources.find(_FOLDER, name, f"/{GENERATION_FILE}"))
 
 
-def _from_file(path: Path, *, name: str, revision: str | None) -> Model:
-    content = read_mapping(path)
-    return _build(
-        content, name=name, revision=revision or f"sha256:{_digest(path)}", where=str(path)
-    )
+def _from_bytes(raw: bytes, path: Path, *, name: str, revision: str) -> Model:
+    where = str(path)
+    return _build(parse_mapping(raw, where=where), name=name, revision=revision, where=where)
 
 
-def _verified_revision(config: Path) -> str:
+def _verified_revision(config: Path, raw: bytes) -> str:
     """Revision of a packaged config, after its bytes were checked against the profile."""
     path = config.with_name(PROFILE_FILE)
     profile = read_mapping(path)
@@ -117,7 +117,7 @@ def _verified_revision(config: Path) -> str:
         raise SchemaError(
             f"{path}: sha256 and revision must be strings that identify {config.name}"
         )
-    found = _digest(config)
+    found = _digest(raw)
     if found != expected:
         raise SchemaError(
             f"{config}: sha256 is {found}, but {path.name} names {expected}; the packaged config "
@@ -126,8 +126,8 @@ def _verified_revision(config: Path) -> str:
     return revision
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _digest(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()
 
 
 def _name_of(path: Path) -> str:

@@ -19,6 +19,7 @@ one term for each place of t within its group of ``ratio``. `tests/oracle` count
 by position.
 
 Numbers are float64: every value and intermediate is a whole number below 2**53, hence exact.
+Twice Φ stays below it up to the longest context that `aisim_v41.model.config` accepts, 2**26.
 """
 
 from __future__ import annotations
@@ -32,9 +33,6 @@ Floats = npt.NDArray[np.float64]
 
 UNLIMITED: Final = 1 << 41
 """A cap that no context reaches."""
-
-MAX_CONTEXT: Final = 1 << 26
-"""Contexts up to which twice Φ stays below 2**53."""
 
 
 class Reach(NamedTuple):

@@ -179,6 +179,18 @@ def test_large_but_legal_numbers_keep_64_bits(config: dict[str, Any]) -> None:
     assert inventory(model_from_config(config, name="huge")).total.bytes < 1 << 62
 
 
+def test_contexts_end_where_counts_are_exact(config: dict[str, Any]) -> None:
+    longest = 1 << 26
+    text = config["text_config"]
+    text["max_position_embeddings"] = longest
+    assert model_from_config(config, name="long").max_context == longest
+    exact = longest * (longest + 1)  # twice the entries that a full span reaches
+    assert exact < 2**53
+    text["max_position_embeddings"] = longest + 1
+    told = refused(config, "max_position_embeddings")
+    assert "must be at most 67108864 (2**26), as counts are exact only up to there" in told
+
+
 def test_shrunken_model_has_the_pattern_of_its_config(config: dict[str, Any]) -> None:
     model = model_from_config(changes.shrunken(config), name="small")
     kinds = [layer.kind for layer in model.layers]

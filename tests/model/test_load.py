@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -104,6 +105,49 @@ def test_broken_files_name_the_file(tmp_path: Path, text: str, what: str) -> Non
     with pytest.raises(SchemaError, match=what) as caught:
         load_model(path)
     assert str(path) in str(caught.value)
+
+
+def test_a_tag_that_does_not_fit_is_a_typed_error(tmp_path: Path) -> None:
+    path = tmp_path / "bool.yaml"
+    path.write_text("a: !!bool 7")
+    with pytest.raises(SchemaError, match="a YAML tag does not fit its value"):
+        load_model(path)
+
+
+@pytest.mark.parametrize("name", ["config", "config.txt", "config.yaml"])
+def test_json_is_known_by_its_content(tmp_path: Path, model: Model, name: str) -> None:
+    raw = resources.find("profiles", NAME, "/config.json").read_bytes()
+    path = tmp_path / name
+    path.write_bytes(b"\xef\xbb\xbf\n " + raw)
+    mine = load_model(path)
+    assert isinstance(mine, Model)
+    assert mine.layers == model.layers
+    assert mine.revision == f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+def test_a_pipe_is_refused_at_once() -> None:
+    reader, writer = os.pipe()
+    try:
+        with pytest.raises(SchemaError, match="not a regular file"):
+            load_model(f"/dev/fd/{reader}")
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(resources.find("profiles", NAME, "/config.json").read_bytes())
+    opened = []
+    real = Path.open
+
+    def counted(self: Path, *args: Any, **named: Any) -> Any:
+        opened.append(self)
+        return real(self, *args, **named)
+
+    monkeypatch.setattr(Path, "open", counted)
+    load_model(path)
+    assert opened == [path]
 
 
 def test_one_exception_not_a_chain(tmp_path: Path, config: dict[str, Any]) -> None:
