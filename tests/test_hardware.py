@@ -191,7 +191,7 @@ IN_SI = [
     ("gb300", "host_memory_bytes", 240 * G),  # 480 GB of a Grace over its 2 GPUs
     ("h200", "host_memory_bytes", 250 * G),  # 2 TB of a DGX over its 8 GPUs
     ("gb10", "host_memory_bytes", None),  # not apart from the GPU's
-    ("b200", "eager_launch_s", 4e-6),
+    ("b200", "eager_launch_s", 3e-6),
     ("gb300", "eager_launch_s", 33e-6),
     ("gb300", "graph_node_gap_s", 1e-6),
 ]

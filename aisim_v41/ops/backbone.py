@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from aisim_v41.model.layers import CandidateRole, Layer
+from aisim_v41.model.sharding import Placement
 from aisim_v41.model.tensor import Tensor
 from aisim_v41.ops import attention, compressor, ends, engram, experts, hyper, indexer
 from aisim_v41.ops.collectives import all_reduce_rows
@@ -170,6 +171,9 @@ class _Builder:
             return place(operator, cls)
 
         rows = {"attn": Count.KV_ROWS, "ffn": Count.QUERY_ROWS}
+        all_reduce = put(all_reduce_rows(rank, "experts"))
+        # A whole shared expert is added after the sum, beside it (runtime-semantics §4.1).
+        whole_shared = rank.policy.sharding.shared_expert is Placement.REPLICATED
         return _Parts(
             statistics={s: must(hyper.statistics(rank, weights, s)) for s in hyper.SITES},
             read={
@@ -188,10 +192,11 @@ class _Builder:
                         put(experts.router_gate(weights)), put(experts.router_select(rank, weights))
                     ),
                     put(experts.routed_experts(rank, weights)),
+                    all_reduce if whole_shared else None,
                 ),
                 put(experts.shared_expert(rank, weights)),
             ),
-            experts_out=put(all_reduce_rows(rank, "experts")),
+            experts_out=None if whole_shared else all_reduce,
             expand={s: must(hyper.expand(rank)) for s in hyper.SITES},
             # The router, the compressor and the index weights read the rows before conversion.
             needed={

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 from aisim_v41.errors import InvalidInputError
 from aisim_v41.model.description import Model
 from aisim_v41.plan import spans
@@ -61,23 +64,31 @@ class Ledger:
         Raises:
             InvalidInputError: the count belongs to a whole step (activities, experts touched).
         """
+        return int(self._values(count, layer, self.passes[forward])[request])
+
+    def total(self, count: Count, layer: int) -> int:
+        """One count of one layer over all requests and forwards.
+
+        Raises:
+            InvalidInputError: the count belongs to a whole step (activities, experts touched).
+        """
+        return sum(sum(self._values(count, layer, one).tolist()) for one in self.passes)
+
+    def _values(
+        self, count: Count, layer: int, one: tuple[ForwardPass, StepCounts]
+    ) -> npt.NDArray[np.int64]:
+        """One count of one layer, of every request group of a forward [requests]."""
         if count not in PER_REQUEST:
             names = ", ".join(PER_REQUEST)
             raise InvalidInputError(f"{count} is that of a whole step; of a request: {names}")
-        forward_pass, counts = self.passes[forward]
+        forward, counts = one
+        copies = np.array([request.count * forward.times for request in forward.requests], np.int64)
         where = self.program.classes[layer]
         if not has_count(count, where):
-            return 0
-        single = int(counts.per_request[self.program.position(count, where), request])
-        return single * forward_pass.requests[request].count * forward_pass.times
-
-    def total(self, count: Count, layer: int) -> int:
-        """One count of one layer over all requests and forwards."""
-        return sum(
-            self.value(count, layer, forward=number, request=request)
-            for number, (forward, _) in enumerate(self.passes)
-            for request in range(len(forward.requests))
-        )
+            return np.zeros_like(copies)
+        single = counts.per_request[self.program.position(count, where)]
+        values: npt.NDArray[np.int64] = single.astype(np.int64) * copies
+        return values
 
     @property
     def token_layers(self) -> int:
@@ -95,42 +106,39 @@ class Ledger:
         """
         import pandas as pd
 
-        rows = []
+        frames = []
         for number, (forward, counts) in enumerate(self.passes):
+            requests = forward.requests
             for layer, cls in zip(self.plan.model.layers, self.program.classes, strict=True):
                 tail = cls.region is not Region.FULL
-                first = counts.positions[spans.HEAD_START if tail else spans.START]
                 late = cls.region is Region.LATE
+                first = counts.positions[spans.HEAD_START if tail else spans.START]
                 floor = counts.positions[spans.LATE_FLOOR if late else spans.FLOOR]
-                end = counts.positions[spans.END]
-                for position, request in enumerate(forward.requests):
-                    rows.append(
+                frames.append(
+                    pd.DataFrame(
                         {
                             "forward": number,
                             "layer": layer.index,
-                            "request": position,
+                            "request": range(len(requests)),
                             "kind": str(layer.kind),
-                            "request_kind": request.kind,
-                            "count": request.count * forward.times,
+                            "request_kind": [request.kind for request in requests],
+                            "count": [request.count * forward.times for request in requests],
                             "ratio": layer.ratio,
-                            "kv_owner": layer.kv_owner,
-                            "selection_producer": layer.selection_producer,
-                            "first_row": int(first[position]),
-                            "end_row": int(end[position]),
-                            "window_floor": int(floor[position]),
+                            "kv_owner": pd.array([layer.kv_owner] * len(requests), "Int64"),
+                            "selection_producer": pd.array(
+                                [layer.selection_producer] * len(requests), "Int64"
+                            ),
+                            "first_row": first.astype(np.int64),
+                            "end_row": counts.positions[spans.END].astype(np.int64),
+                            "window_floor": floor.astype(np.int64),
                             **{
-                                str(count): self.value(
-                                    count, layer.index, forward=number, request=position
-                                )
+                                str(count): self._values(count, layer.index, (forward, counts))
                                 for count in FRAME_COUNTS
                             },
                         }
                     )
-        frame = pd.DataFrame(rows)
-        for name in ("kv_owner", "selection_producer"):
-            if name in frame:
-                frame[name] = frame[name].astype("Int64")
-        return frame
+                )
+        return pd.concat(frames, ignore_index=True)
 
     def to_text(self) -> str:
         """The ledger in words that can be checked by hand: rows and writes of each request."""
@@ -149,7 +157,12 @@ def ledger(plan: Plan) -> Ledger:
         ...                   policy=aisim.policy("sglang", decoder_replay=True))
         >>> aisim.ledger(plan).token_layers
         174464
+
+    Raises:
+        InvalidInputError: not a plan.
     """
+    if not isinstance(plan, Plan):
+        raise InvalidInputError(f"plan = {plan!r}: must be a Plan, not {type(plan).__name__}")
     program = ledger_program(plan.model, plan.policy)
     passes = tuple(
         (forward, program.count(pack(forward.requests), one_step=True))

@@ -53,6 +53,26 @@ def test_every_layer_has_both_sites(tp: int):
             assert names.count(name) == times, (layer, name)
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_whole_shared_expert_runs_beside_the_all_reduce(whole: bool):
+    """It is added after the sum (runtime-semantics §4.1); a split one takes part in it."""
+    runtime = policy("paper", shared_expert="replicated" if whole else "split")
+    blocks = [
+        member
+        for step in built(runtime, 4).backbone.chain
+        if isinstance(step.node, Par)
+        for member in step.node.members
+        if any(task.name == "routed_experts" for task in tasks_of(member))
+    ]
+    assert len(blocks) == 40
+    for block in blocks:
+        names = [task.name for task in tasks_of(block)]
+        assert "shared_expert" not in names
+        assert ("all_reduce_experts" in names) is whole
+    names = [task.name for task in built(runtime, 4).tasks]
+    assert names.count("all_reduce_experts") == 40
+
+
 LATE_ONLY = {"query_rows late", "index_rows late ratio1"}
 
 

@@ -337,3 +337,14 @@ def test_what_belongs_to_a_step_has_no_value_of_one_request(count: Count):
     found = step(policy("paper"), [Request(new_tokens=5), Request(new_tokens=7)])
     with pytest.raises(InvalidInputError, match=f"{count}.*whole step.*query_rows"):
         found.value(count, 0, request=1)
+
+
+def test_only_a_plan_is_counted():
+    with pytest.raises(InvalidInputError, match="must be a Plan, not NoneType"):
+        ledger(None)  # type: ignore[arg-type]
+
+
+def test_an_empty_plan_has_the_columns_of_any():
+    empty = step(policy("paper"), []).to_frame()
+    assert list(empty.columns) == list(step(policy("paper"), [Request(new_tokens=1)]).to_frame())
+    assert len(empty) == 0
