@@ -150,7 +150,7 @@ class Calibration:
             MissingProfileError: no law of that key.
 
         >>> from aisim_v41 import load_hardware
-        >>> load_calibration(load_hardware("b200")).law("product.fp8").origin
+        >>> load_calibration(load_hardware("b300")).law("product.fp8").origin
         'calibrated'
         """
         if ranks is None:

@@ -17,7 +17,7 @@ from aisim_v41.evidence.fit.own import block32_product, hopper_experts, unevenne
 from aisim_v41.evidence.laws import FloatArray, LawKind, law_seconds
 from aisim_v41.evidence.robust import Free
 from aisim_v41.hardware import Hardware
-from aisim_v41.units import MIB
+from aisim_v41.units import KIB, MIB
 
 ENGINES = ("sglang", "vllm", "trtllm")
 LIBRARIES = (*ENGINES, "nccl")
@@ -31,6 +31,8 @@ BLOCK_PENALTY = 0.10
 kernels and another's."""
 SHAPE_PENALTY = 0.10
 """V4's CSA and HCA kernels stand for V4.1's, whose keys and heads differ."""
+UNEVEN_PENALTY = 0.15
+"""An engine whose experts were timed under balanced load only."""
 FP4_PENALTY = 0.30
 """The 4-bit scoring kernel was never timed; the rate of the 8-bit one is taken."""
 
@@ -44,7 +46,7 @@ FEWEST_KEYS = 64
 _ROWS = (16.0, 257.0, 2049.0)
 _EACH = (1.0, 8.0, 64.0)
 _TOKENS = (16.0, 128.0, 1024.0, 16384.0)
-_MESSAGE = (256.0 * 1024, 16.0 * MIB)
+_MESSAGE = (256.0 * KIB, 16.0 * MIB)
 _EXPERTS = {
     "launch_s": Free(start=18e-6, low=0, high=5e-5),
     "expert_s": Free(start=8e-8, low=0, high=1e-6),
@@ -138,11 +140,14 @@ def _experts(hardware: Hardware, twin: Hardware) -> Iterator[Fitted]:
         rows = samples.experts_samples(hardware, engine, "mxfp4_mxfp8")
         if rows is None:
             continue
+        ours = engine == "sglang"  # whose eager rows of V4.1 there are
+        note = "balanced rows of V4; unevenness from V4.1's own rows"
         law = fitted(
             engine, "experts.mxfp4", LawKind.EXPERTS, rows, _EXPERTS, {"uneven": 0.0}, bands=_EACH,
-            note="balanced rows of V4; unevenness from V4.1's own rows",
+            penalty=0.0 if ours else UNEVEN_PENALTY,
+            note=note if ours else "balanced rows of V4; uneven counts were never timed",
         )  # fmt: skip
-        uneven = unevenness(twin, law.parameters)
+        uneven = unevenness(twin, law.parameters) if ours else 0.0
         yield replace(law, parameters={**law.parameters, "uneven": uneven})
 
 
