@@ -2,12 +2,17 @@
 validate``.
 
 Every command answers in text that fits a terminal, and with ``--json`` as one JSON document on
-standard output. Exit codes: 0 answered, 1 a check failed (claims, validate), 2 bad input.
+standard output. Exit codes: 0 answered, 1 a check failed (claims, validate) or the answer could not
+be written, 2 bad input.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
+from io import TextIOWrapper
+from typing import Annotated
 
 import typer
 
@@ -22,6 +27,26 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"aisim-v41 {version('aisim-v41')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_version, is_eager=True),
+    ] = False,
+) -> None:
+    """How fast DeepSeek-V4.1-Flash runs on GPUs, and why. No GPU needed."""
+
+
 app.command("layers")(layers.layers)
 app.command("ledger")(ledger.ledger)
 app.command("estimate")(estimate.estimate)
@@ -33,15 +58,32 @@ app.command("validate")(validate.validate)
 
 
 def run() -> None:
-    """Entry point: typed errors become one line on standard error."""
+    """Entry point: typed errors, and output that cannot be written, become one line of stderr."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except AisimError as error:
         sys.stderr.write(f"aisim-v41: {error}\n")
         raise SystemExit(2) from None
     except BrokenPipeError:
-        sys.stderr.close()
+        _drop_output()
         raise SystemExit(141) from None
+    except OSError as error:
+        _drop_output()
+        sys.stderr.write(f"aisim-v41: the answer could not be written: {error}\n")
+        raise SystemExit(1) from None
+
+
+def _drop_output() -> None:
+    """Send what is still buffered nowhere, so that the interpreter does not fail on it at exit."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 if __name__ == "__main__":

@@ -59,6 +59,11 @@ VerifyOption = Annotated[
     ),
 ]
 DEFAULT_MODEL = "deepseek-v4.1-flash"
+_OWN_OPTIONS = {
+    "decoder_replay": "--decoder-replay instead (a command without it does not depend on replay)",
+    "name": "--engine to choose a preset; its name is not a field to change",
+    "revision": "--engine to choose a preset; its revision is not a field to change",
+}
 
 
 def step_model(name: str) -> Model:
@@ -138,6 +143,8 @@ def _overrides(changes: list[str] | None) -> dict[str, Any]:
         name, equals, text = change.partition("=")
         if not equals:
             raise InvalidInputError(f"--set {change!r}: must be FIELD=VALUE")
+        if name in _OWN_OPTIONS:
+            raise InvalidInputError(f"--set {change}: use {_OWN_OPTIONS[name]}")
         found[name] = _typed(name, text, known.get(name))
     return found
 

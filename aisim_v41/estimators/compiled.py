@@ -119,7 +119,7 @@ class CompiledGraph(ABC):
         Args:
             frame: columns named as the fields of `Request`: new_tokens, and where they differ from
                 the defaults prefix_tokens, count, kind, prompt_tokens, window, window_start,
-                prompt_logprobs. Other columns are carried along.
+                prompt_logprobs. Other columns are carried along; ``latency_ms`` must be free.
             chunk_steps: rows evaluated at once.
 
         Returns:
@@ -133,6 +133,10 @@ class CompiledGraph(ABC):
         if type(chunk_steps) is not int or chunk_steps < 1:
             raise InvalidInputError(f"chunk_steps = {chunk_steps!r}: must be a whole number >= 1")
         columns = request_columns(frame, self.model, self.policy)
+        if "latency_ms" in frame.columns:
+            raise InvalidInputError(
+                "the frame has a column latency_ms, which a sweep adds; rename yours, or drop it"
+            )
         seconds = np.empty(len(frame))
         for first in range(0, len(frame), chunk_steps):
             part = columns.rows(first, first + chunk_steps)

@@ -33,12 +33,11 @@ COMPILED: dict[str, type[CompiledGraph]] = {"sol": CompiledSol, "op": CompiledOp
 
 
 def _method(method: str) -> str:
-    chosen = "sol" if method == "auto" else method
-    if not isinstance(chosen, str) or chosen not in ESTIMATORS:
+    if not isinstance(method, str) or method not in ("auto", *ESTIMATORS):
         raise InvalidInputError(
             f"method = {method!r}: must be one of {', '.join(['auto', *ESTIMATORS])}"
         )
-    return chosen
+    return "sol" if method == "auto" else method
 
 
 def estimate(plan: Plan, hardware: Hardware, method: str = "auto") -> Estimate:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from aisim_v41.estimators.result import Estimate
+from aisim_v41.plan.ledger_text import changed_lines
 from aisim_v41.units import GB, MILLISECOND, TFLOP_PER_S
 
 SHOWN_OPERATORS = 12
@@ -20,6 +21,7 @@ def explain(estimate: Estimate) -> str:
     lines = [
         f"{plan.model.name} on {plan.parallel.gpus} x {estimate.hardware.name}, "
         f"policy {plan.policy.name} ({plan.policy.revision})",
+        *changed_lines(plan.policy),
         *(f"  {request!r}" for request in plan.requests),
         "",
         headline,

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from aisim_v41.errors import CapacityError
+from aisim_v41.errors import CapacityError, InvalidInputError
 from aisim_v41.hardware import Hardware
 from aisim_v41.memory.budget import Budget
 from aisim_v41.memory.host import HostMemory, disk_terms, host_memory
+from aisim_v41.memory.layouts import layout_notes
 from aisim_v41.memory.pool import KvPool
 from aisim_v41.memory.relief import Relief, reliefs
 from aisim_v41.memory.setting import Setting
@@ -186,8 +187,12 @@ class CapacityReport:
             length: Tokens of each session [tokens]; ``max_length`` when left out.
 
         Raises:
+            InvalidInputError: a number that is no whole number >= 0.
             CapacityError: it does not start, or not so much fits; says by how much and what helps.
         """
+        for name, value in (("tokens", tokens), ("sessions", sessions), ("length", length)):
+            if value is not None and (type(value) is not int or value < 0):
+                raise InvalidInputError(f"require: {name} = {value!r}: must be a whole number >= 0")
         length = self.setting.max_length if length is None else length
         if not self.starts:
             raise CapacityError(
@@ -319,7 +324,7 @@ def _remedy(report: CapacityReport) -> str:
 
 
 def _notes(report: CapacityReport) -> list[str]:
-    notes = []
+    notes = list(layout_notes(report.setting.policy, report.setting.hardware))
     guessed = total(term for term in report.budget.terms if term.estimate)
     if guessed:
         notes.append(f"{size(guessed)} are allowances or assumed shapes, not counts")

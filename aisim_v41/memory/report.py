@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from aisim_v41.memory.terms import Kind, Term, size
+from aisim_v41.plan.ledger_text import changed_lines
 from aisim_v41.units import GIB
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def explain_capacity(report: CapacityReport) -> str:
     lines = [
         f"{setting.model.name} on {gpus} x {setting.hardware.name} ({mapping}), policy "
         f"{setting.policy.name}",
+        *changed_lines(setting.policy),
         f"contexts to {setting.max_length} tokens, {setting.requests} running requests, chunks of "
         f"{setting.policy.chunk_tokens}; Engram: {setting.policy.engram_residency}",
         "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
@@ -32,6 +33,16 @@ FIELDS: Final = (
     "new_tokens", "prefix_tokens", "count", "kind", "prompt_tokens", "window", "window_start",
     "prompt_logprobs",
 )  # fmt: skip
+_MISNOMERS: Final = {
+    **dict.fromkeys(
+        ("prefix", "prefix_len", "prefix_length", "cached_tokens", "context", "context_tokens"),
+        "prefix_tokens",
+    ),
+    **dict.fromkeys(("batch", "batch_size", "num_requests"), "count"),
+    **dict.fromkeys(("prompt", "prompt_len", "prompt_length"), "prompt_tokens"),
+    **dict.fromkeys(("logprobs", "logprob"), "prompt_logprobs"),
+}
+"""Names under which a field is likely meant; carried along, they would leave its default."""
 
 
 def request_columns(frame: pd.DataFrame, model: Model, policy: RuntimePolicy) -> RequestColumns:
@@ -49,11 +60,11 @@ def request_columns(frame: pd.DataFrame, model: Model, policy: RuntimePolicy) ->
             "the frame has no column new_tokens; "
             f"columns are named as fields of Request: {', '.join(FIELDS)}"
         )
-    for name in map(str, frame.columns):
-        likely = get_close_matches(name, FIELDS, n=1, cutoff=0.85)
-        if likely and name not in FIELDS:
+    for label in frame.columns:
+        likely = None if label in FIELDS else _likely(str(label))
+        if likely:
             raise InvalidInputError(
-                f"column {name!r} is no field of Request; {likely[0]!r} is. Rename it, or drop it"
+                f"column {label!r} is no field of Request; {likely!r} is. Rename it, or drop it"
             )
     if policy.encoder_replay == "separate" and "window" in frame.columns:
         raise UnsupportedPlanError(
@@ -92,6 +103,13 @@ def request_columns(frame: pd.DataFrame, model: Model, policy: RuntimePolicy) ->
     return columns
 
 
+def _likely(name: str) -> str | None:
+    """The field that a column of another name is probably meant for."""
+    plain = "_".join(name.lower().replace("-", " ").replace("_", " ").split())
+    close = get_close_matches(plain, FIELDS, n=1, cutoff=0.85)
+    return close[0] if close else _MISNOMERS.get(plain)
+
+
 def _refuse_inconsistent(columns: RequestColumns) -> None:
     """The cross-checks of `Request`, for all rows at once."""
     prefill = columns.kind == PREFILL
@@ -128,19 +146,19 @@ def _whole(frame: Any, name: str, default: Floats, *, highest: int = MAX_TOKENS)
     """A column of whole numbers as float64."""
     if name not in frame.columns:
         return default
-    column = np.asarray(frame[name])
+    column = np.asarray(_column(frame, name))
+    flags = highest == 1
     if column.dtype.kind == "O":
-        real = [isinstance(value, (int, float, np.number)) for value in column.ravel()]
+        real = [_is_real(value, flags=flags) for value in column]
         if not all(real):
             place = real.index(False)
             raise InvalidInputError(
-                f"row {place}: {name} = {column.ravel()[place]!r}: must be a whole number"
+                f"row {place}: {name} = {column[place]!r}: must be a whole number"
+                f" from 0 to {highest}"
             )
-    elif column.dtype.kind not in "biuf":
+    elif column.dtype.kind not in ("biuf" if flags else "iuf"):
         raise InvalidInputError(f"column {name}: must hold whole numbers, not {column.dtype}")
     values = column.astype(np.float64)
-    if values.ndim != 1:
-        raise InvalidInputError(f"column {name} occurs {values.shape[-1]} times")
     good = (values >= 0) & (values <= highest) & (np.floor(values) == values)
     if not good.all():
         place = int(np.argmin(good))
@@ -150,17 +168,41 @@ def _whole(frame: Any, name: str, default: Floats, *, highest: int = MAX_TOKENS)
     return values
 
 
+def _column(frame: Any, name: str) -> Any:
+    column = frame[name]
+    if column.ndim != 1:
+        raise InvalidInputError(f"column {name} occurs {column.shape[-1]} times")
+    return column
+
+
+def _is_real(value: object, *, flags: bool) -> bool:
+    """Whether float64 can hold it: no text, time or complex number, truth only as a flag."""
+    if isinstance(value, (bool, np.bool_)):
+        return flags
+    if isinstance(value, int):
+        return abs(value) <= sys.maxsize
+    real = isinstance(value, (float, np.integer, np.floating))
+    return real and not isinstance(value, np.timedelta64)
+
+
 def _codes(frame: Any, name: str, codes: dict[str, int], default: Floats) -> Floats:
     """A column of names as their codes."""
     if name not in frame.columns:
         return default
     import pandas as pd
 
-    categories = pd.Categorical(frame[name])
+    column = _column(frame, name)
+    try:
+        categories = pd.Categorical(column)
+    except (TypeError, ValueError):  # cells that are lists, dicts or arrays
+        place = next((p for p, value in enumerate(column) if not isinstance(value, str)), 0)
+        raise InvalidInputError(
+            f"row {place}: {name} = {column.iloc[place]!r}: must be one of {', '.join(codes)}"
+        ) from None
     lookup = np.array([codes.get(value, -1) for value in categories.categories] + [-1], np.float64)
     taken: Floats = lookup[categories.codes]
     if (taken < 0).any():
         place = int(np.argmax(taken < 0))
-        value = frame[name].iloc[place]
+        value = column.iloc[place]
         raise InvalidInputError(f"row {place}: {name} = {value!r}; {nearest(str(value), codes)}")
     return taken

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from aisim_v41.errors import MissingProfileError
+from aisim_v41.model.sharding import ShardingRules
 from aisim_v41.plan import spans
 from aisim_v41.plan.columns import LayerClass
 from aisim_v41.plan.counting import StepCounts
 from aisim_v41.plan.counts import Count
+from aisim_v41.plan.policy import RuntimePolicy, policy
 from aisim_v41.plan.spans import Region
 
 if TYPE_CHECKING:
@@ -19,26 +23,52 @@ def describe(ledger: Ledger) -> str:
     """Rows, window floors, reads and writes of every request, by runs of like layers."""
     lines = [
         f"{ledger.plan.model.name}, policy {ledger.plan.policy.name} "
-        f"({ledger.plan.policy.revision}): {ledger.token_layers:,} token-layers"
+        f"({ledger.plan.policy.revision}): {ledger.token_layers:,} token-layers",
+        *changed_lines(ledger.plan.policy),
     ]
     for number, (forward, counts) in enumerate(ledger.passes):
         repeated = f" x {forward.times}" if forward.times > 1 else ""
         if len(ledger.passes) > 1:
             lines.append(f"forward {number}{repeated}")
         for place, request in enumerate(forward.requests):
-            lines.append(f"  request {place}: {request!r}")
-            lines += [f"    {line}" for line in _describe_request(ledger, counts, place)]
+            many = request.count > 1
+            each = f"; below, each of the {request.count:,}" if many else ""
+            lines.append(f"  request {place}: {request!r}{each}")
+            described = _describe_request(ledger, counts, place, "each " if many else "")
+            lines += [f"    {line}" for line in described]
     return "\n".join(lines)
 
 
-def _describe_request(ledger: Ledger, counts: StepCounts, place: int) -> list[str]:
+def changed_lines(chosen: RuntimePolicy) -> list[str]:
+    """One line of the fields in which a policy differs from its preset; none where it does not."""
+    try:
+        changed = chosen.changed_fields()
+    except MissingProfileError:
+        return [f"changed: {chosen.name!r} is no preset to compare with"]
+    rules = changed.pop("sharding", None)
+    if rules is not None:
+        usual = policy(chosen.name).sharding
+        names = (f.name for f in fields(ShardingRules))
+        changed |= {n: getattr(rules, n) for n in names if getattr(rules, n) != getattr(usual, n)}
+    shown = ", ".join(f"{name}={_setting(value)}" for name, value in changed.items())
+    return [f"changed: {shown}"] if shown else []
+
+
+def _setting(value: object) -> str:
+    """As ``--set`` takes it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
+
+
+def _describe_request(ledger: Ledger, counts: StepCounts, place: int, each: str) -> list[str]:
     position = [int(value) for value in counts.positions[:, place]]
     program = ledger.program
     lines = []
     for cls, run in groupby(enumerate(program.classes), key=lambda item: item[1]):
         layers = [index for index, _ in run]
-        lines.append(f"{_name(layers, cls):<34} {_rows(cls, position)}")
-        lines.append(f"{'':<34} reads {_reads(ledger, counts, place, cls)}")
+        lines.append(f"{_name(layers, cls):<34} {each}{_rows(cls, position)}")
+        lines.append(f"{'':<34} {each}reads {_reads(ledger, counts, place, cls)}")
     return lines
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,11 @@ import pytest
 import aisim_v41 as aisim
 
 
-def shell(*arguments: str) -> subprocess.CompletedProcess[str]:
+def shell(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "aisim_v41.cli.main", *arguments],
         capture_output=True,
+        env={**os.environ, **environment},
         text=True,
         timeout=120,
         check=False,
@@ -153,6 +155,11 @@ def test_a_model_and_a_gpu_by_path(tmp_path: Path):
         (["estimate", "--decode", "9", "--set", "page=3"], ["page", "nearest"]),
         (["estimate", "--decode", "9", "--set", "chunk_tokens"], ["FIELD=VALUE"]),
         (["estimate", "--decode", "9", "--set", "memory_fraction=x"], ["memory_fraction"]),
+        (["estimate", "--decode", "9", "--set", "decoder_replay=on"], ["use --decoder-replay"]),
+        (["capacity", "--set", "decoder_replay=true"], ["use --decoder-replay"]),
+        (["estimate", "--decode", "9", "--set", "name=x"], ["name=x", "use --engine"]),
+        (["estimate", "--decode", "9", "--set", "revision=x"], ["revision=x", "use --engine"]),
+        (["estimate", "--decode", "9", "--set", "sharding=x"], ["sharding"]),
         (["estimate", "--decode", "9", "--method", "guess"], ["guess", "sol"]),
         (["layers", "--model", "nowhere/config.json"], ["nowhere/config.json"]),
         (["capacity", "--max-length", "far"], ["--max-length", "128k"]),
@@ -172,3 +179,52 @@ def test_help_lists_the_commands():
     assert done.returncode == 0
     for command in ("layers", "ledger", "estimate", "capacity", "claims", "validate"):
         assert command in done.stdout
+
+
+def test_the_version():
+    done = shell("--version")
+    assert (done.returncode, done.stdout) == (0, f"aisim-v41 {aisim.__version__}\n")
+
+
+def test_overrides_are_echoed_in_text():
+    changes = ("--set", "kv_layout=sglang_v4", "--set", "wo_a=checkpoint", "--engine", "sglang")
+    for command in (["estimate", "--decode", "9"], ["ledger", "--decode", "9"]):
+        told = shell(*command, *changes, "--decoder-replay", "off").stdout.splitlines()
+        assert "changed: kv_layout=sglang_v4, wo_a=checkpoint" in told
+    told = shell("capacity", *changes).stdout.splitlines()
+    assert "changed: kv_layout=sglang_v4, wo_a=checkpoint" in told
+    assert "changed: decoder_replay=on" in shell("ledger", "--decode", "9").stdout.splitlines()
+    assert "changed" not in shell("ledger", "--decode", "9", "--decoder-replay", "off").stdout
+
+
+ANSWERS = [
+    ["layers"],
+    ["ledger", "--prefill", "9"],
+    ["estimate", "--decode", "9", "--decoder-replay", "both"],
+    ["capacity"],
+    ["estimate", "--decode", "9", "--json"],
+]
+
+
+@pytest.mark.parametrize("arguments", ANSWERS, ids=" ".join)
+def test_an_ascii_terminal(arguments: list[str]):
+    done = shell(*arguments, LC_ALL="C", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.isascii()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("arguments", [*ANSWERS, ["--help"]], ids=" ".join)
+def test_a_full_disk_is_one_line(arguments: list[str]):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "aisim_v41.cli.main", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("aisim-v41: the answer could not be written: ")
+    assert done.stderr.count("\n") == 1

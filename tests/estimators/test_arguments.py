@@ -28,7 +28,12 @@ def test_methods():
     assert estimate(PLAN, gpu()).latency_s == estimate(PLAN, gpu(), "auto").latency_s
 
 
-@pytest.mark.parametrize("method", [None, 5, "", "SOL", "theoretical", [], {}, b"sol"])
+UNKNOWN_METHODS = [
+    None, 5, "", "SOL", "theoretical", [], {}, b"sol", np.array([1, 2]), np.array(["auto"] * 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("method", UNKNOWN_METHODS, ids=repr)
 def test_unknown_methods(method: object):
     for call in (
         lambda: estimate(PLAN, gpu(), method),

@@ -179,6 +179,33 @@ UNREFUSED = {
     "numbers as text": {"new_tokens": ["12"]},
     "complex numbers": {"new_tokens": [1 + 2j]},
 }
+MISNAMED = {
+    "prefix_token": "prefix_tokens", "prefix": "prefix_tokens", "Prefix_Tokens": "prefix_tokens",
+    "prefix tokens": "prefix_tokens", "PREFIX": "prefix_tokens", "context": "prefix_tokens",
+    "batch": "count", "Batch Size": "count", "Count": "count", "counts": "count",
+    "kinds": "kind", "Kind": "kind", " kind": "kind", "NEW_TOKENS": "new_tokens",
+    "prompt": "prompt_tokens", "Window": "window", "window-start": "window_start",
+    "logprobs": "prompt_logprobs",
+}  # fmt: skip
+NO_NUMBERS = {
+    "text": ["12"],
+    "text of pandas": pd.array(["12"], dtype="string"),
+    "truth": [True],
+    "truth of pandas": pd.array([True], dtype="boolean"),
+    "truth among objects": pd.Series([True], dtype=object),
+    "complex": [1 + 2j],
+    "complex among objects": pd.Series([1 + 2j, "x"], dtype=object).head(1),
+    "numpy complex among objects": pd.Series([np.complex128(1), "x"], dtype=object).head(1),
+    "dates": pd.to_datetime(["2026-01-01"]),
+    "dates with zones": pd.to_datetime(["2026-01-01"]).tz_localize("UTC"),
+    "durations": pd.to_timedelta([5], unit="s"),
+    "durations among objects": pd.Series([np.timedelta64(5, "s"), 1], dtype=object).head(1),
+    "lists": [[1]],
+    "none": pd.Series([None], dtype=object),
+    "missing": pd.array([None], dtype="Int64"),
+    "integers beyond floats": pd.Series([1 << 2000], dtype=object),
+}
+NO_NAMES = [["decode"], {"decode": 1}, {"decode"}, np.array(["decode"]), ("decode",), 5, None, True]
 NAMES_NO_ROW = {"new_tokens": [1, 1], "kind": ["prefill", "prefil"]}
 
 
@@ -193,9 +220,48 @@ def test_unknown_names_are_refused_by_row():
         step(POLICIES["paper"]).sweep(pd.DataFrame(NAMES_NO_ROW))
 
 
-def test_columns_that_occur_twice_are_refused():
-    frame = pd.DataFrame([[1, 2]], columns=["new_tokens", "new_tokens"])
-    with pytest.raises(InvalidInputError, match="column new_tokens occurs 2 times"):
+@pytest.mark.parametrize("name", MISNAMED)
+def test_misnamed_columns_are_refused(name: str):
+    frame = pd.DataFrame({"new_tokens": [1], name: [1]})
+    with pytest.raises(InvalidInputError, match=f"'{MISNAMED[name]}' is. Rename it"):
+        step(POLICIES["paper"]).sweep(frame)
+
+
+@pytest.mark.parametrize("name", ["note", "step", "id", "tokens", "gpu", "time_ms", 5])
+def test_columns_of_other_names_are_carried_along(name: object):
+    frame = pd.DataFrame({"new_tokens": [1], name: [1]})
+    assert list(step(POLICIES["paper"]).sweep(frame).columns) == ["new_tokens", name, "latency_ms"]
+
+
+@pytest.mark.parametrize("column", ["new_tokens", "count"])
+@pytest.mark.parametrize("name", NO_NUMBERS)
+def test_what_is_no_number_is_refused(name: str, column: str):
+    frame = pd.DataFrame({"new_tokens": [1]}).assign(**{column: NO_NUMBERS[name]})
+    with pytest.raises(InvalidInputError, match=column):
+        step(POLICIES["paper"]).sweep(frame)
+
+
+@pytest.mark.parametrize("column", ["kind", "window"])
+@pytest.mark.parametrize("value", NO_NAMES, ids=repr)
+def test_what_is_no_name_is_refused_by_column_and_row(column: str, value: object):
+    usual = {"kind": "prefill", "window": "running"}[column]
+    frame = pd.DataFrame({"new_tokens": [1, 1], column: pd.Series([usual, value], dtype=object)})
+    with pytest.raises(InvalidInputError, match=f"row 1: {column} = "):
+        step(POLICIES["paper"]).sweep(frame)
+
+
+def test_a_column_latency_ms_is_not_overwritten():
+    frame = pd.DataFrame({"new_tokens": [1], "latency_ms": [7.0]})
+    with pytest.raises(InvalidInputError, match="latency_ms, which a sweep adds; rename yours"):
+        step(POLICIES["paper"]).sweep(frame)
+    renamed = frame.rename(columns={"latency_ms": "measured_ms"})
+    assert step(POLICIES["paper"]).sweep(renamed).measured_ms.tolist() == [7.0]
+
+
+@pytest.mark.parametrize("name", ["new_tokens", "kind"])
+def test_columns_that_occur_twice_are_refused(name: str):
+    frame = pd.DataFrame([[1, "prefill", 2]], columns=["new_tokens", "kind", name])
+    with pytest.raises(InvalidInputError, match=f"column {name} occurs 2 times"):
         step(POLICIES["paper"]).sweep(frame)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from model import changes  # tests/model
 
+import aisim_v41 as aisim
 from aisim_v41.errors import (
     AisimError,
     CapacityError,
@@ -338,3 +339,36 @@ def test_any_policy_gives_a_report_or_a_typed_error(
             "parallel": Parallel(tp=random.choice((1, 4))),
         }
         assert report_or_refusal(model, given)
+
+
+@pytest.mark.parametrize("value", ["a", [], 1.0, True, -1, math.nan])
+@pytest.mark.parametrize("name", ["tokens", "sessions", "length"])
+def test_requirements_are_whole_numbers(model: Model, name: str, value: Any) -> None:
+    with pytest.raises(InvalidInputError, match=f"{name} = .*must be a whole number"):
+        ask(model).require(**{name: value})
+
+
+def test_changed_fields_are_printed(model: Model) -> None:
+    assert "changed:" not in ask(model).explain()
+    told = ask(model, kv_layout="sglang_v4", wo_a="checkpoint").explain()
+    assert "\nchanged: kv_layout=sglang_v4, wo_a=checkpoint\n" in told
+
+
+@pytest.mark.parametrize(
+    ("gpu", "engine", "layout", "noted"),
+    [
+        ("h200", "sglang", "sglang_v41", True), ("h200", "sglang", "sglang_v4", False),
+        ("gb300", "sglang", "sglang_v41", False), ("mi355x", "vllm", "vllm_fp8", True),
+        ("mi355x", "atom", "atom_packed", False),
+    ],
+)  # fmt: skip
+def test_a_layout_of_another_gpu_is_noted(gpu: str, engine: str, layout: str, noted: bool):
+    """Runtime-semantics §6.1: these layouts are those of SM100 and SM103."""
+    report = aisim.capacity(
+        aisim.load_model("deepseek-v4.1-flash"),
+        aisim.load_hardware(gpu),
+        parallel=aisim.Parallel(tp=8),
+        policy=aisim.policy(engine, kv_layout=layout),
+    )
+    assert any("exists on sm100 and sm103 only" in note for note in report.notes) is noted
+    assert ("the engine uses kv_layout=" in report.explain()) is noted

@@ -170,7 +170,7 @@ def official() -> Model:
     return loaded
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(runtime=st.sampled_from(POLICIES), tokens=TOKENS, requests=COUNTS)
 def test_tokens_come_back_exactly(runtime: RuntimePolicy, tokens: int, requests: int) -> None:
     sized = kv_pool(official(), runtime)
@@ -180,7 +180,7 @@ def test_tokens_come_back_exactly(runtime: RuntimePolicy, tokens: int, requests:
     assert sized.tokens_for(sized.bytes_for(tokens, requests), requests) == up
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(
     runtime=st.sampled_from(POLICIES),
     kv_bytes=st.integers(min_value=-(1 << 40), max_value=1 << 50),
@@ -198,7 +198,7 @@ def test_bytes_hold_what_is_said_and_no_page_more(
         assert sized.bytes_for(tokens + sized.page_tokens, requests) > kv_bytes
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(
     runtime=st.sampled_from(POLICIES),
     sessions=COUNTS,
@@ -212,7 +212,7 @@ def test_sessions_come_back_exactly(runtime: RuntimePolicy, sessions: int, lengt
         assert sized.sessions_for(need - 1, length) == sessions - 1
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(
     runtime=st.sampled_from(POLICIES), tokens=TOKENS, more=TOKENS, requests=COUNTS, others=COUNTS
 )
@@ -225,13 +225,14 @@ def test_more_never_takes_less(
     assert sized.bytes_for(tokens, requests + others) >= base
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(runtime=st.sampled_from(POLICIES), tokens=TOKENS, requests=COUNTS)
 def test_parts_add_up(runtime: RuntimePolicy, tokens: int, requests: int) -> None:
     sized = kv_pool(official(), runtime)
     assert total(sized.parts(tokens, requests)) == sized.bytes_for(tokens, requests)
 
 
+@settings(deadline=None)
 @given(
     layout=st.sampled_from(CACHE_LAYOUTS),
     first=st.integers(min_value=0, max_value=1 << 20),
