@@ -11,7 +11,7 @@ from aisim_v41.ops.fusion import PROFILES, Fusion
 from aisim_v41.ops.graph import Par, Seq
 from aisim_v41.ops.operator import Traffic, fuse
 from aisim_v41.plan.policy import RuntimePolicy, policy
-from ops.graphs import added, built
+from ops.graphs import ELEMENTARY, added, built
 
 RUNTIMES = {
     "paper": policy("paper"),
@@ -176,8 +176,8 @@ def test_rows_before_conversion_are_written_where_someone_reads_them():
         sites = [t for t in graph.by_layer[layer] if t.name == "mhc_single_pass"]
         assert ["normed" in site.outputs for site in sites] == [in_attention, True]
         assert all("quantised" in site.outputs for site in sites)
-    assert "index_query_rope" in reindex
-    assert "index_query_rope" not in reuse
+    assert "index_query_with_rope" in reindex
+    assert "index_query_with_rope" not in reuse
 
 
 def test_an_unknown_profile_is_refused_by_name():
@@ -210,3 +210,10 @@ def test_a_tensor_that_several_members_read_is_read_once():
     both = fuse("both", [statistics, collapse])
     assert both.inputs == {"streams": statistics.inputs["streams"]}
     assert set(both.outputs) == {"coefficients", "mixed"}
+
+
+def test_a_fused_kernel_never_has_the_name_of_an_elementary_operator():
+    """So that a name says what work it is, in tables and side by side."""
+    elementary = {task.name for task in built(ELEMENTARY, 4).tasks}
+    for profile, groups in PROFILES.items():
+        assert not {group.name for group in groups} & elementary, profile
