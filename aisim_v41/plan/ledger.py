@@ -113,7 +113,7 @@ class Ledger:
                 tail = cls.region is not Region.FULL
                 late = cls.region is Region.LATE
                 first = counts.positions[spans.HEAD_START if tail else spans.START]
-                floor = counts.positions[spans.LATE_FLOOR if late else spans.FLOOR]
+                floor = _late_floor(counts) if late else counts.positions[spans.FLOOR]
                 frames.append(
                     pd.DataFrame(
                         {
@@ -145,6 +145,19 @@ class Ledger:
         from aisim_v41.plan.ledger_text import describe
 
         return describe(self)
+
+
+def _late_floor(counts: StepCounts) -> npt.NDArray[np.float64]:
+    """Window floor of the rows that late layers run: of the tail, or of the rows before it where
+    only those run (prompt log-probabilities) [requests]."""
+    start, end, first = (
+        counts.positions[place] for place in (spans.LATE_START, spans.END, spans.HEAD_START)
+    )
+    only_head = (start >= end) & (first < start)
+    floors: npt.NDArray[np.float64] = np.where(
+        only_head, counts.positions[spans.FLOOR], counts.positions[spans.LATE_FLOOR]
+    )
+    return floors
 
 
 def ledger(plan: Plan) -> Ledger:

@@ -38,7 +38,9 @@ class RuntimePolicy:
         replay_exact: Keep enough rows that the last window is exact: (window - 1) rows a trimmed
             layer, plus one.
         replay_exact_multiple: That number is rounded up to a multiple of this [rows].
-        replay_exact_min_tokens: Below this many new tokens a step nothing is cut [tokens].
+        replay_exact_min_tokens: With `replay_exact`, below this many new tokens a step nothing is
+            cut [tokens].
+        replay_min_tokens: Below this many new tokens a step nothing is cut, exact or not [tokens].
         decode_rows: Decode and verify rows in a step that also prefills: they keep their
             "own_window", they switch replay off for the step ("no_replay"), or they are cut like
             an extend of one row ("as_extend").
@@ -141,6 +143,7 @@ class RuntimePolicy:
     replay_exact: bool = False
     replay_exact_multiple: int = 256
     replay_exact_min_tokens: int = 16384
+    replay_min_tokens: int = 0
     decode_rows: Literal["own_window", "no_replay", "as_extend"] = "own_window"
     prompt_logprobs: Literal["refuse", "all_rows", "two_floors"] = "refuse"
     encoder_replay: Literal["off", "separate", "folded", "snapshot"] = "off"

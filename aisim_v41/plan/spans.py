@@ -97,6 +97,8 @@ class SpanRules:
     policy: RuntimePolicy
     tail_rows: int
     """Rows that LATE layers keep of one request."""
+    least_tokens: int
+    """With fewer new tokens in a step nothing is cut."""
     cuts: bool
     """Whether any layer runs a tail: replay is on and a layer comes after the last owner."""
     adopts_hits: bool
@@ -117,6 +119,10 @@ class SpanRules:
         return cls(
             policy=policy,
             tail_rows=tail_rows,
+            least_tokens=max(
+                policy.replay_min_tokens,
+                policy.replay_exact_min_tokens if policy.replay_exact else 0,
+            ),
             cuts=policy.decoder_replay and (late > 0 or partial),
             adopts_hits=policy.encoder_replay != "off" or policy.hit_page_tokens > 1,
         )
@@ -188,10 +194,10 @@ class SpanRules:
                 cut = cut | _anywhere(prefill & live, one_step)
             else:
                 cut = cut & ~_anywhere(~prefill & live, one_step)
-        if policy.replay_exact:
+        if self.least_tokens:
             scheduled = (end - table[PREFIX]) * requests.count
             tokens = scheduled.sum() if one_step else scheduled
-            cut = cut & (tokens >= policy.replay_exact_min_tokens)
+            cut = cut & (tokens >= self.least_tokens)
         if policy.prompt_logprobs == "all_rows" and requests.special:
             cut = cut & (requests.prompt_logprobs == 0)
         np.copyto(table[LATE_START:FLOOR], kept_from, where=cut)

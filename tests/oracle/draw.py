@@ -92,6 +92,7 @@ def any_policy(random: Random, *, small: bool) -> RuntimePolicy:
         replay_exact=exact,
         replay_exact_multiple=random.choice((1, 4, 7)) if small else random.choice((1, 64, 256)),
         replay_exact_min_tokens=random.choice((0, 20, 60)) if small else random.choice((0, 16384)),
+        replay_min_tokens=random.choice((0, 0, 25)) if small else random.choice((0, 0, 9000)),
         decode_rows=random.choice(("own_window", "no_replay", "as_extend")),
         prompt_logprobs=random.choice(("refuse", "all_rows", "two_floors")),
         encoder_replay=random.choice(("off", "separate", "folded", "snapshot")),

@@ -130,7 +130,9 @@ def _step_replays(model, policy, running: list[_Extend]) -> bool:
     if policy.decode_rows == "no_replay" and any(e.kind != "prefill" for e in running):
         return False
     new_tokens = sum(extend.count * (extend.end - extend.before) for extend in running)
-    return not policy.replay_exact or new_tokens >= policy.replay_exact_min_tokens
+    if policy.replay_exact and new_tokens < policy.replay_exact_min_tokens:
+        return False
+    return new_tokens >= policy.replay_min_tokens
 
 
 def _sequence(model, policy, extend: _Extend, replay: bool) -> Sequence:

@@ -348,3 +348,13 @@ def test_an_empty_plan_has_the_columns_of_any():
     empty = step(policy("paper"), []).to_frame()
     assert list(empty.columns) == list(step(policy("paper"), [Request(new_tokens=1)]).to_frame())
     assert len(empty) == 0
+
+
+def test_a_step_below_the_threshold_is_not_cut():
+    """21 x 8192 + 19 x 128 rows when cut, 40 x 8192 when not (runtime-semantics §1.4, §1.5)."""
+    for least, rows in ((0, 174_464), (8192, 174_464), (8193, 327_680)):
+        runtime = policy("vllm", decoder_replay=True, replay_min_tokens=least)
+        assert step(runtime, [Request(new_tokens=8192)]).token_layers == rows
+    both = policy("vllm", decoder_replay=True, replay_min_tokens=10_000)
+    pair = [Request(new_tokens=8192), Request(new_tokens=2048)]
+    assert step(both, pair).token_layers == 21 * (8192 + 2048) + 19 * 2 * 128

@@ -20,7 +20,7 @@ CHOICES = [name for name in CHANGEABLE if typing.get_origin(TYPES[name]) is typi
 NUMBERS = [name for name in CHANGEABLE if TYPES[name] is int]
 SHARES = [name for name in CHANGEABLE if TYPES[name] is float]
 SWITCHES = [name for name in CHANGEABLE if TYPES[name] is bool]
-MAY_BE_ZERO = {"replay_exact_min_tokens", "hit_min_tokens"}
+MAY_BE_ZERO = {"replay_exact_min_tokens", "replay_min_tokens", "hit_min_tokens"}
 
 
 def refusal(**overrides) -> str:
