@@ -24,11 +24,12 @@ from aisim_v41.claims.verdict import (
 )
 from aisim_v41.errors import MissingProfileError, SchemaError
 from aisim_v41.resources import find
+from aisim_v41.units import MIB
 
 FOLDER = "profiles"
 NAME = "deepseek-v4.1-flash/claims"
 SUFFIX = ".csv"
-MAX_FILE_BYTES = 1 << 20
+MAX_FILE_BYTES = MIB
 CONFIDENCES = ("A", "B", "C")
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from aisim_v41.cli.options import (
     DEFAULT_MODEL,
     DecodeOption,
@@ -20,7 +23,11 @@ from aisim_v41.cli.options import (
 from aisim_v41.cli.output import print_json, print_table, print_text
 from aisim_v41.estimators.compare import compare as side_by_side
 from aisim_v41.estimators.compare import coverage as what_is_known
-from aisim_v41.hardware import load_hardware
+from aisim_v41.hardware import Hardware, load_hardware
+from aisim_v41.plan.plan import Plan
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def compare(
@@ -36,21 +43,10 @@ def compare(
     json: JsonOption = False,
 ) -> None:
     """SOL and OP of one step side by side, operator by operator."""
-    requests = requests_from(prefill, decode, verify)
-    hardware = load_hardware(gpu)
-    documents = []
-    for setting, plan in plans(model, tp, engine, decoder_replay, changes, requests):
-        table = side_by_side(plan, hardware)
-        if json:
-            documents.append(
-                {"decoder_replay": setting, "operators": table.to_dict(orient="records")}
-            )
-            continue
-        print_text(f"decoder replay {setting}")
-        shown = table.drop(columns=["family"])
-        print_table("", list(shown.columns), shown.itertuples(index=False))
-    if json:
-        print_json(documents[0] if len(documents) == 1 else documents)
+    steps = plans(
+        model, tp, engine, decoder_replay, changes, requests_from(prefill, decode, verify)
+    )
+    _show(steps, gpu, side_by_side, "operators", ["family"], json)
 
 
 def coverage(
@@ -66,16 +62,31 @@ def coverage(
     json: JsonOption = False,
 ) -> None:
     """What OP's time of one step rests on: laws, where they were fitted, and their errors."""
-    requests = requests_from(prefill, decode, verify)
+    steps = plans(
+        model, tp, engine, decoder_replay, changes, requests_from(prefill, decode, verify)
+    )
+    _show(steps, gpu, what_is_known, "laws", ["kind", "sources", "note"], json)
+
+
+def _show(
+    steps: list[tuple[str, Plan]],
+    gpu: str,
+    table_of: Callable[[Plan, Hardware], pd.DataFrame],
+    name: str,
+    left_out: list[str],
+    json: bool,
+) -> None:
+    """One table a plan; text leaves out columns that a terminal has no room for."""
     hardware = load_hardware(gpu)
-    documents = []
-    for setting, plan in plans(model, tp, engine, decoder_replay, changes, requests):
-        table = what_is_known(plan, hardware)
-        if json:
-            documents.append({"decoder_replay": setting, "laws": table.to_dict(orient="records")})
-            continue
-        print_text(f"decoder replay {setting}")
-        shown = table.drop(columns=["kind", "sources", "note"])
-        print_table("", list(shown.columns), shown.itertuples(index=False))
+    tables = [(setting, table_of(plan, hardware)) for setting, plan in steps]
     if json:
+        documents = [
+            {"decoder_replay": setting, name: table.to_dict(orient="records")}
+            for setting, table in tables
+        ]
         print_json(documents[0] if len(documents) == 1 else documents)
+        return
+    for setting, table in tables:
+        shown = table.drop(columns=left_out)
+        print_text(f"decoder replay {setting}")
+        print_table("", list(shown.columns), shown.itertuples(index=False))

@@ -16,6 +16,7 @@ from aisim_v41.model.sharding import ShardingRules
 from aisim_v41.plan.plan import Plan
 from aisim_v41.plan.policy import RuntimePolicy, policy
 from aisim_v41.plan.request import Kind, Request
+from aisim_v41.units import KIB, MIB
 
 ModelOption = Annotated[
     str, typer.Option("--model", help="Packaged name, or a path to a config.json.")
@@ -77,7 +78,7 @@ def whole(text: str, what: str, example: str) -> int:
     Raises:
         InvalidInputError: it is not one.
     """
-    factor = {"k": 1 << 10, "m": 1 << 20}.get(text[-1:].lower(), 1)
+    factor = {"k": KIB, "m": MIB}.get(text[-1:].lower(), 1)
     digits = text[:-1] if factor > 1 else text
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 15):
         raise InvalidInputError(f"{what} {text!r}: must be a whole number, for example {example}")

@@ -77,12 +77,10 @@ def coverage(plan: Plan, hardware: Hardware) -> pd.DataFrame:
     operators: dict[str, set[str]] = defaultdict(set)
     laws: dict[str, CalibratedLaw] = {}
     for forward, counts in ledger(plan).passes:
-        for group in compiled.groups:
-            seconds = group.seconds(counts.totals) * compiled.calls[group.task_of]
-            for binding, law, spent in zip(group.bindings, group.laws, seconds, strict=True):
-                laws[law.key] = law
-                times[law.key] += forward.times * float(spent)
-                operators[law.key].add(binding.task.name)
+        for task, law, seconds in compiled.kernels(counts.totals):
+            laws[law.key] = law
+            times[law.key] += forward.times * seconds
+            operators[law.key].add(task.name)
     total = sum(times.values())
     return pd.DataFrame(
         [

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from aisim_v41.estimators.breakdown import Breakdown
 from aisim_v41.estimators.compiled import Floats, compiled_sol
-from aisim_v41.estimators.op_compiled import CompiledOp, compiled_op, serial
+from aisim_v41.estimators.op_compiled import CompiledOp, Kernel, compiled_op, serial
 from aisim_v41.estimators.resources import RESOURCES
 from aisim_v41.estimators.result import Estimate
 from aisim_v41.estimators.sol import assumptions, sol_bounds
@@ -50,7 +51,7 @@ class Op:
         sol = compiled_sol(plan.model, hardware, plan.parallel, plan.policy)
         bounds = sol_bounds(sol, counted)
         latency = sum(forward.times * forward.total_s for forward in forwards)
-        half = np.hypot(_kernel_error(compiled, forwards), BUILD_ERROR * latency)
+        half = np.hypot(_kernel_error(forwards), BUILD_ERROR * latency)
         busy = np.zeros(len(RESOURCES))
         for forward in forwards:
             busy += forward.times * (compiled.resource_totals @ forward.counts)
@@ -61,7 +62,7 @@ class Op:
             latency_s=latency,
             band_s=(max(bounds.graph_s, latency - float(half)), latency + float(half)),
             bounds=bounds,
-            source_share=_source_share(compiled, forwards),
+            source_share=_source_share(forwards),
             resource_s={str(r): float(busy[i]) for i, r in enumerate(RESOURCES)},
             warnings=(*plan.warnings, *assumptions(plan)),
             breakdown=Breakdown(compiled, forwards),
@@ -76,6 +77,10 @@ class OpForward:
     times: int
     counts: Floats
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as what it is made from, without what was computed on the way."""
+        return type(self), (self.compiled, self.times, self.counts)
+
     @cached_property
     def total_s(self) -> float:
         """Time of the forward [s]."""
@@ -85,6 +90,11 @@ class OpForward:
     def _seconds(self) -> Floats:
         """Time of one call of every task [tasks]."""
         return self.compiled.task_seconds(self.counts)
+
+    @cached_property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Kernels of one run, with the laws that price them."""
+        return tuple(self.compiled.kernels(self.counts))
 
     def task_seconds(self, task: Task) -> float:
         """Time of one call alone [s]."""
@@ -104,32 +114,23 @@ class OpForward:
         return node if self.compiled.overlaps(self.counts) else serial(node)
 
 
-def _times_of(compiled: CompiledOp, forward: OpForward) -> Floats:
-    """Seconds of all calls of every distinct task in one forward [tasks]."""
-    return compiled.calls * compiled.task_seconds(forward.counts)
-
-
-def _kernel_error(compiled: CompiledOp, forwards: tuple[OpForward, ...]) -> float:
+def _kernel_error(forwards: tuple[OpForward, ...]) -> float:
     """Half-width of the 90 % band from the laws' errors [s].
 
     Kernels of one law are off together, different laws independently.
     """
     by_law: dict[str, float] = defaultdict(float)
     for forward in forwards:
-        for group in compiled.groups:
-            seconds = group.seconds(forward.counts) * compiled.calls[group.task_of]
-            for law, spent in zip(group.laws, seconds, strict=True):
-                by_law[law.key] += forward.times * float(spent) * law.error_p90
+        for kernel in forward.kernels:
+            by_law[kernel.law.key] += forward.times * kernel.seconds * kernel.law.error_p90
     return float(np.sqrt(sum(error * error for error in by_law.values())))
 
 
-def _source_share(compiled: CompiledOp, forwards: tuple[OpForward, ...]) -> dict[str, float]:
+def _source_share(forwards: tuple[OpForward, ...]) -> dict[str, float]:
     """Share of the kernels' time by origin of their laws."""
     shares: dict[str, float] = defaultdict(float)
     for forward in forwards:
-        for group in compiled.groups:
-            seconds = group.seconds(forward.counts) * compiled.calls[group.task_of]
-            for law, spent in zip(group.laws, seconds, strict=True):
-                shares[law.origin] += forward.times * float(spent)
+        for kernel in forward.kernels:
+            shares[kernel.law.origin] += forward.times * kernel.seconds
     total = sum(shares.values())
     return {name: value / total for name, value in sorted(shares.items())} if total else {}

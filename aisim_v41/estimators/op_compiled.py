@@ -8,9 +8,10 @@ overlap where the engine has them, a block never being shorter than its share of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -70,6 +71,14 @@ class LawGroup:
             name: values[:, None] if wide else values for name, values in self.parameters.items()
         }
         return law_seconds(self.kind, features, parameters)
+
+
+class Kernel(NamedTuple):
+    """Seconds of all calls of one kernel of a task, and the law behind them."""
+
+    task: Task
+    law: CalibratedLaw
+    seconds: float
 
 
 class _OpBuilder(ProgramBuilder):
@@ -189,6 +198,13 @@ class CompiledOp(CompiledGraph):
     def _floor_forms(self) -> Floats:
         """[tasks x resources, columns]."""
         return self.resource_forms.reshape(-1, self.resource_forms.shape[-1])
+
+    def kernels(self, counts: Floats) -> Iterator[Kernel]:
+        """Every kernel of one forward, with its law and the seconds of all its calls."""
+        for group in self.groups:
+            spent = group.seconds(counts) * self.calls[group.task_of]
+            for binding, law, seconds in zip(group.bindings, group.laws, spent, strict=True):
+                yield Kernel(binding.task, law, float(seconds))
 
     def seconds(self, counts: Floats) -> Floats:
         """Seconds of a forward."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from aisim_v41.errors import MissingProfileError
-from aisim_v41.model.sharding import ShardingRules
 from aisim_v41.plan import spans
 from aisim_v41.plan.columns import LayerClass
 from aisim_v41.plan.counting import StepCounts
 from aisim_v41.plan.counts import Count
-from aisim_v41.plan.policy import RuntimePolicy, policy
+from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.spans import Region
 
 if TYPE_CHECKING:
@@ -45,11 +43,6 @@ def changed_lines(chosen: RuntimePolicy) -> list[str]:
         changed = chosen.changed_fields()
     except MissingProfileError:
         return [f"changed: {chosen.name!r} is no preset to compare with"]
-    rules = changed.pop("sharding", None)
-    if rules is not None:
-        usual = policy(chosen.name).sharding
-        names = (f.name for f in fields(ShardingRules))
-        changed |= {n: getattr(rules, n) for n in names if getattr(rules, n) != getattr(usual, n)}
     shown = ", ".join(f"{name}={_setting(value)}" for name, value in changed.items())
     return [f"changed: {shown}"] if shown else []
 

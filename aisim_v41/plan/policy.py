@@ -218,13 +218,22 @@ class RuntimePolicy:
         return replace(self, sharding=sharding, **overrides)
 
     def changed_fields(self) -> dict[str, Any]:
-        """Fields in which this policy differs from the preset of its name."""
+        """Fields in which this policy differs from the preset of its name, those of its sharding
+        rules under their own names."""
         base = policy(self.name)
-        return {
-            f.name: getattr(self, f.name)
-            for f in fields(self)
-            if getattr(self, f.name) != getattr(base, f.name)
-        }
+        changed = _differences(self, base)
+        if changed.pop("sharding", None) is not None:
+            changed |= _differences(self.sharding, base.sharding)
+        return changed
+
+
+def _differences(one: Any, other: Any) -> dict[str, Any]:
+    """Fields of a record that differ from another's."""
+    return {
+        f.name: getattr(one, f.name)
+        for f in fields(one)
+        if getattr(one, f.name) != getattr(other, f.name)
+    }
 
 
 _POSITIVE = {

@@ -141,7 +141,7 @@ def tracked() -> tuple[Path, ...]:
 # Written so that this file does not find itself.
 MACHINE = re.compile(
     r"(?<![\w.$}])/(?:home|Users|root)/[A-Za-z]"
-    r"|(?<![\w.$}])/work/(?:main|shared)\b"
+    r"|(?<![\w.$}])/(?:work|workspace|mnt|srv)/[A-Za-z]"
     r"|(?<![\w.$}])/tmp/[a-z]"
     r"|\b[A-Z]:\\\\?Users\b"
 )
@@ -166,7 +166,7 @@ def test_no_path_of_a_machine():
 @pytest.mark.parametrize(
     "text",
     [
-        "/home/" + "jo/x", "(/root/" + "x)", "/work/" + "main/a.py", "/tmp/" + "v/bin",
+        "/home/" + "jo/x", "(/root/" + "x)", "/mnt/" + "data/a.py", "/tmp/" + "x/bin",
         "C:\\" + "Users",
     ],
 )  # fmt: skip
