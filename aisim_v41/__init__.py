@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         SchemaError,
         UnsupportedPlanError,
     )
-    from aisim_v41.estimators.compare import compare, coverage
+    from aisim_v41.estimators.compare import compare
     from aisim_v41.estimators.entry import compile, estimate
     from aisim_v41.estimators.result import Estimate
     from aisim_v41.hardware import Hardware, load_hardware
@@ -54,7 +54,7 @@ _HOME = {
     "chunked": "plan.request",
     "compare": "estimators.compare",
     "compile": "estimators.entry",
-    "coverage": "estimators.compare",
+    "coverage": "estimators.op_coverage",
     "estimate": "estimators.entry",
     "ledger": "plan.ledger",
     "load_hardware": "hardware",

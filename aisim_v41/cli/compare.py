@@ -22,12 +22,15 @@ from aisim_v41.cli.options import (
 )
 from aisim_v41.cli.output import print_json, print_table, print_text
 from aisim_v41.estimators.compare import compare as side_by_side
-from aisim_v41.estimators.compare import coverage as what_is_known
+from aisim_v41.estimators.op_coverage import coverage as what_is_known
 from aisim_v41.hardware import Hardware, load_hardware
 from aisim_v41.plan.plan import Plan
 
 if TYPE_CHECKING:
     import pandas as pd
+
+NOT_SHOWN = ["kind", "calls", "rows", "rows_fitted", "error_median", "sources", "note"]
+"""Columns of `coverage` that a terminal has no room for."""
 
 
 def compare(
@@ -61,11 +64,11 @@ def coverage(
     changes: SetOption = None,
     json: JsonOption = False,
 ) -> None:
-    """What OP's time of one step rests on: laws, where they were fitted, and their errors."""
+    """What OP's time of one step rests on, and what to measure to better it."""
     steps = plans(
         model, tp, engine, decoder_replay, changes, requests_from(prefill, decode, verify)
     )
-    _show(steps, gpu, what_is_known, "laws", ["kind", "sources", "note"], json)
+    _show(steps, gpu, what_is_known, "kernels", NOT_SHOWN, json)
 
 
 def _show(

@@ -1,17 +1,12 @@
-"""Estimators side by side, and what is known about each operator."""
+"""Estimators side by side, operator by operator."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from aisim_v41.estimators.entry import ESTIMATORS
-from aisim_v41.estimators.op_compiled import compiled_op
-from aisim_v41.evidence.calibration import CalibratedLaw
 from aisim_v41.hardware import Hardware
-from aisim_v41.plan.ledger import ledger
 from aisim_v41.plan.plan import Plan
-from aisim_v41.units import MILLISECOND
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,47 +51,3 @@ def compare(plan: Plan, hardware: Hardware) -> pd.DataFrame:
     table["op_over_sol"] = table["op_ms"] / table["sol_ms"].clip(lower=SECONDS_SHOWN)
     order = ["operator", "family", "calls", *(f"{m}_ms" for m in answers), "op_over_sol", "source"]
     return table[order].reset_index(drop=True)
-
-
-def coverage(plan: Plan, hardware: Hardware) -> pd.DataFrame:
-    """What OP's time of a plan rests on.
-
-    Returns:
-        One row a law, longest time first: law, kind, origin (calibrated, sibling, default), time_ms
-        of its kernels, their share of all kernels' time, rows it was fitted to, its median and
-        90th-percentile error, operators, sources, note.
-
-    Raises:
-        UnsupportedPlanError: the mapping does not fit the model or the GPU.
-        MissingProfileError: nothing is known about kernels of this GPU or its family.
-    """
-    import pandas as pd
-
-    compiled = compiled_op(plan.model, hardware, plan.parallel, plan.policy)
-    times: dict[str, float] = defaultdict(float)
-    operators: dict[str, set[str]] = defaultdict(set)
-    laws: dict[str, CalibratedLaw] = {}
-    for forward, counts in ledger(plan).passes:
-        for task, law, seconds in compiled.kernels(counts.totals):
-            laws[law.key] = law
-            times[law.key] += forward.times * seconds
-            operators[law.key].add(task.name)
-    total = sum(times.values())
-    return pd.DataFrame(
-        [
-            {
-                "law": key,
-                "kind": str(laws[key].kind),
-                "origin": laws[key].origin,
-                "time_ms": times[key] / MILLISECOND,
-                "share": times[key] / total if total else 0.0,
-                "rows_fitted": laws[key].rows_fitted,
-                "error_median": laws[key].error_median,
-                "error_p90": laws[key].error_p90,
-                "operators": ", ".join(sorted(operators[key])),
-                "sources": "; ".join(laws[key].sources),
-                "note": laws[key].note,
-            }
-            for key in sorted(times, key=lambda key: -times[key])
-        ]
-    )

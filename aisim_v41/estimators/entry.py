@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
+from aisim_v41.errors import InvalidInputError, OutOfRangeError, UnsupportedPlanError
 from aisim_v41.estimators.compiled import CompiledGraph, CompiledSol
 from aisim_v41.estimators.op import Op
 from aisim_v41.estimators.op_compiled import CompiledOp
@@ -40,7 +40,9 @@ def _method(method: str) -> str:
     return "sol" if method == "auto" else method
 
 
-def estimate(plan: Plan, hardware: Hardware, method: str = "auto") -> Estimate:
+def estimate(
+    plan: Plan, hardware: Hardware, method: str = "auto", *, extrapolate: bool = True
+) -> Estimate:
     """How long a plan takes on a GPU.
 
     Args:
@@ -48,10 +50,13 @@ def estimate(plan: Plan, hardware: Hardware, method: str = "auto") -> Estimate:
         hardware: from `load_hardware`.
         method: "sol" (a lower bound), "op" (measured and calibrated kernels), or "auto": the bound,
             until `validate` has error tables for more.
+        extrapolate: whether kernels may be priced beyond the sizes that were measured; they are
+            tagged "extrapolated", with a wider band, and listed in ``beyond``.
 
     Raises:
         InvalidInputError: an argument of the wrong kind, or an unknown method.
         UnsupportedPlanError: the mapping does not fit the model or the GPU.
+        OutOfRangeError: without ``extrapolate``, a kernel lies beyond what was measured.
 
     Example:
         >>> import aisim_v41 as aisim
@@ -63,7 +68,15 @@ def estimate(plan: Plan, hardware: Hardware, method: str = "auto") -> Estimate:
     """
     _require("plan", plan, Plan)
     _require("hardware", hardware, Hardware)
-    return ESTIMATORS[_method(method)].estimate(plan, hardware)
+    _require("extrapolate", extrapolate, bool)
+    answer = ESTIMATORS[_method(method)].estimate(plan, hardware)
+    if answer.beyond and not extrapolate:
+        more = f", and {len(answer.beyond) - 1} more" if len(answer.beyond) > 1 else ""
+        raise OutOfRangeError(
+            f"{answer.beyond[0]}{more}; allow extrapolation, or measure it "
+            "(`coverage` names the collector case)"
+        )
+    return answer
 
 
 def compile(

@@ -16,7 +16,8 @@ import numpy as np
 
 from aisim_v41.estimators.breakdown import Breakdown
 from aisim_v41.estimators.compiled import Floats, compiled_sol
-from aisim_v41.estimators.op_compiled import CompiledOp, Kernel, compiled_op, serial
+from aisim_v41.estimators.op_compiled import CompiledOp, compiled_op, serial
+from aisim_v41.estimators.op_evidence import Kernel
 from aisim_v41.estimators.resources import RESOURCES
 from aisim_v41.estimators.result import Estimate
 from aisim_v41.estimators.sol import assumptions, sol_bounds
@@ -66,6 +67,7 @@ class Op:
             resource_s={str(r): float(busy[i]) for i, r in enumerate(RESOURCES)},
             warnings=(*plan.warnings, *assumptions(plan)),
             breakdown=Breakdown(compiled, forwards),
+            beyond=_beyond(forwards),
         )
 
 
@@ -101,8 +103,8 @@ class OpForward:
         return float(self._seconds[self.compiled.place_of(task)])
 
     def source(self, task: Task) -> str:
-        """Origins of the task's laws."""
-        return " + ".join(sorted({law.origin for law in self.compiled.laws_of(task)}))
+        """Kinds of evidence behind the task's kernels."""
+        return " + ".join(sorted({kernel.tag for kernel in self.kernels if kernel.task is task}))
 
     def shared(self, node: Node) -> Floats:
         """Seconds on each resource at peak."""
@@ -122,15 +124,26 @@ def _kernel_error(forwards: tuple[OpForward, ...]) -> float:
     by_law: dict[str, float] = defaultdict(float)
     for forward in forwards:
         for kernel in forward.kernels:
-            by_law[kernel.law.key] += forward.times * kernel.seconds * kernel.law.error_p90
+            by_law[kernel.law.key] += forward.times * kernel.seconds * kernel.error_p90
     return float(np.sqrt(sum(error * error for error in by_law.values())))
 
 
 def _source_share(forwards: tuple[OpForward, ...]) -> dict[str, float]:
-    """Share of the kernels' time by origin of their laws."""
+    """Share of the kernels' time by kind of evidence."""
     shares: dict[str, float] = defaultdict(float)
     for forward in forwards:
         for kernel in forward.kernels:
-            shares[kernel.law.origin] += forward.times * kernel.seconds
+            shares[kernel.tag] += forward.times * kernel.seconds
     total = sum(shares.values())
     return {name: value / total for name, value in sorted(shares.items())} if total else {}
+
+
+def _beyond(forwards: tuple[OpForward, ...]) -> tuple[str, ...]:
+    """Sizes outside what their evidence covers, longest time first."""
+    times: dict[str, float] = defaultdict(float)
+    for forward in forwards:
+        for kernel in forward.kernels:
+            if kernel.reason:
+                text = f"{kernel.task.name} ({kernel.law.key}): {kernel.reason}"
+                times[text] += forward.times * kernel.seconds
+    return tuple(sorted(times, key=lambda text: -times[text]))

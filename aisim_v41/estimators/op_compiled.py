@@ -1,8 +1,9 @@
-"""OP compiled: every task priced by its law, composed over the same graph as SOL.
+"""OP compiled: every task priced by its evidence, composed over the same graph as SOL.
 
-Laws of one kind are evaluated together for all tasks, so that a step costs a few dozen array
-operations. Steps with a prefill run their kernels one after another; others let side streams
-overlap where the engine has them, a block never being shorter than its share of any one resource.
+Tasks that one number of rows decides are tabulated; laws of one kind are evaluated together for the
+others, so that a step costs a few dozen array operations. Steps with a prefill run their kernels
+one after another; others let side streams overlap where the engine has them, a block never being
+shorter than its share of any one resource.
 """
 
 from __future__ import annotations
@@ -11,22 +12,24 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from aisim_v41.errors import MissingProfileError
 from aisim_v41.estimators.compiled import CompiledGraph, Floats
-from aisim_v41.estimators.op_laws import Binding, Feature, bindings_of
-from aisim_v41.estimators.program import ProgramBuilder, TimeProgram
-from aisim_v41.evidence.calibration import CalibratedLaw, Calibration, load_calibration
+from aisim_v41.estimators.op_curves import row_curves
+from aisim_v41.estimators.op_evidence import Kernel, KernelEvidence, evidence_of
+from aisim_v41.estimators.op_laws import Feature, bindings_of
+from aisim_v41.estimators.op_program import composition
+from aisim_v41.estimators.program import whole_blocks
+from aisim_v41.evidence.calibration import Calibration, load_calibration
 from aisim_v41.evidence.laws import LawKind, law_seconds
 from aisim_v41.hardware import Hardware
 from aisim_v41.model.description import Model
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.ops.graph import Node, Par, Seq, seq, tasks_of
 from aisim_v41.ops.operator import Task
+from aisim_v41.plan.columns import ACTIVITY, Column
 from aisim_v41.plan.policy import RuntimePolicy
 
 SIDE_STREAM_GPUS = {"sglang": ("sm10", "sm12")}
@@ -38,73 +41,37 @@ ENGINE_OF_POLICY = {"sglang": "sglang", "vllm": "vllm", "atom": "sglang", "paper
 
 @dataclass(frozen=True, slots=True)
 class LawGroup:
-    """All kernels whose laws have one form.
+    """Kernels whose laws have one form, of tasks that more than their rows decide.
 
     Attributes:
         kind: form of the law.
-        bindings: kernels.
-        laws: their laws, in the same order.
-        forms: features as [kernels, columns] of the ledger, by name; `constants` as [kernels].
-        task_of: task of each kernel.
+        kernels: their evidence.
+        names: features that are forms; `constants` are the others [kernels], by name.
+        forms: [names x kernels, columns] of the ledger.
+        parameters: by name, a number where all kernels share it, else [kernels].
     """
 
     kind: LawKind
-    bindings: tuple[Binding, ...]
-    laws: tuple[CalibratedLaw, ...]
+    kernels: tuple[KernelEvidence, ...]
     names: tuple[str, ...]
     forms: Floats
-    constants: Mapping[str, Floats]
-    parameters: Mapping[str, Floats]
-    task_of: npt.NDArray[np.intp]
+    constants: dict[str, Floats]
+    parameters: Mapping[str, Floats | float]
 
-    def seconds(self, counts: Floats) -> Floats:
-        """Seconds of each kernel: [kernels] of one step, [kernels, steps] of more."""
-        wide = counts.ndim > 1
-        linear = self.forms @ counts
-        size = len(self.bindings)
+    def seconds(self, linear: Floats) -> Floats:
+        """Seconds of each kernel, from ``forms @ counts``: [kernels], or [kernels, steps]."""
+        size = len(self.kernels)
         features = {
             name: linear[place * size : (place + 1) * size] for place, name in enumerate(self.names)
         }
-        for name, values in self.constants.items():
-            features[name] = values[:, None] if wide else values
+        if linear.ndim == 1:
+            return law_seconds(self.kind, features | self.constants, self.parameters)
+        constants = {name: values[:, None] for name, values in self.constants.items()}
         parameters = {
-            name: values[:, None] if wide else values for name, values in self.parameters.items()
+            name: value if isinstance(value, float) else value[:, None]
+            for name, value in self.parameters.items()
         }
-        return law_seconds(self.kind, features, parameters)
-
-
-class Kernel(NamedTuple):
-    """Seconds of all calls of one kernel of a task, and the law behind them."""
-
-    task: Task
-    law: CalibratedLaw
-    seconds: float
-
-
-class _OpBuilder(ProgramBuilder):
-    """Forms over [seconds of every task, counts]."""
-
-    def __init__(self, base: ProgramBuilder, tasks: tuple[Task, ...]) -> None:
-        super().__init__(base.columns, base.price)
-        self.place = {id(task): place for place, task in enumerate(tasks)}
-
-    @property
-    def width(self) -> int:
-        return len(self.place) + len(self.columns)
-
-    def task_forms(self, task: Task) -> list[Floats]:
-        form = np.zeros(self.width)
-        form[self.place[id(task)]] = 1.0
-        return [form]
-
-    def may_last(self, member: Node) -> bool:
-        """Any kernel can: it does not reach the peak."""
-        return True
-
-    def block_forms(self, block: Par) -> list[Floats]:
-        padded = np.zeros((len(self.totals(block)), self.width))
-        padded[:, len(self.place) :] = self.totals(block)
-        return self.largest(padded)
+        return law_seconds(self.kind, features | constants, parameters)
 
 
 class CompiledOp(CompiledGraph):
@@ -124,57 +91,102 @@ class CompiledOp(CompiledGraph):
         super().__init__(model, hardware, parallel, policy)
         self.engine = ENGINE_OF_POLICY.get(policy.name, "sglang")
         self.calibration: Calibration = load_calibration(hardware, self.engine)
-        self.groups = self._bind()
-        builder = _OpBuilder(self.builder, self.tasks)
-        self.overlapped: TimeProgram = builder.build(self.graph)
-        self.serial: TimeProgram = builder.build(serial(self.graph))
+        self.evidence: tuple[tuple[KernelEvidence, ...], ...] = tuple(
+            tuple(self._evidence(task)) for task in self.tasks
+        )
+        self._tabulate()
+        self.overlapped = composition(self.builder, self.tasks, self.graph)
+        self.serial = composition(self.builder, self.tasks, serial(self.graph))
 
-    def _bind(self) -> tuple[LawGroup, ...]:
-        found: dict[LawKind, list[tuple[Binding, CalibratedLaw, int]]] = {}
-        for place, task in enumerate(self.tasks):
-            for binding in bindings_of(
-                task, self.price(task), self.hardware, self.engine, self.model
-            ):
-                for known, law in self._known(binding):
-                    found.setdefault(law.kind, []).append((known, law, place))
-        return tuple(self._group(kind, members) for kind, members in found.items())
+    def _evidence(self, task: Task) -> Iterator[KernelEvidence]:
+        price = self.price(task)
+        for binding in bindings_of(task, price, self.hardware, self.engine, self.model):
+            yield from evidence_of(binding, self.calibration, self.hardware)
 
-    def _known(self, binding: Binding) -> list[tuple[Binding, CalibratedLaw]]:
-        """The binding with its law, or what stands in for it.
+    def _tabulate(self) -> None:
+        """Tasks that their rows decide as curves, the others as laws of the ledger."""
+        by_rows = [self._rows_of(place) for place in range(len(self.tasks))]
+        self._curved = np.array([p for p, rows in enumerate(by_rows) if rows is not None], np.intp)
+        self._others = np.array([p for p, rows in enumerate(by_rows) if rows is None], np.intp)
+        self.curves = row_curves(
+            [self.evidence[place] for place in self._curved],
+            [self._floor_of_rows(place) for place in self._curved],
+            [self._column(by_rows[place]) for place in self._curved],
+        )
+        found: dict[LawKind, list[tuple[KernelEvidence, int]]] = {}
+        for row, place in enumerate(self._others):
+            for kernel in self.evidence[place]:
+                found.setdefault(kernel.law.kind, []).append((kernel, row))
+        self.groups = tuple(
+            self._group(kind, [kernel for kernel, _ in members]) for kind, members in found.items()
+        )
+        owners = [row for members in found.values() for _, row in members]
+        self._task_sums = np.zeros((len(self._others), len(owners)))
+        self._task_sums[owners, np.arange(len(owners))] = 1.0
+        # A kernel whose rows are not those that make it active may run without any.
+        odd = [p for p in self._curved if not self._is_active_by_rows(p, by_rows[p])]
+        self._floored = np.array([*self._others, *odd], np.intp)
+        # One product with the counts gives the features of every group, then the floors.
+        floors = self.resource_forms[self._floored].reshape(-1, self.resource_forms.shape[-1])
+        self._forms = np.concatenate([*(group.forms for group in self.groups), floors])
+        self._ends = np.cumsum([len(group.forms) for group in self.groups]).tolist()
 
-        Raises:
-            MissingProfileError: neither is known.
-        """
-        keys = (binding.key, *FALLBACK_KEYS.get(binding.key, ()))
-        last = None if binding.instead else keys[-1]
-        for key in keys:
-            try:
-                return [(binding, self.calibration.law(key, binding.ranks))]
-            except MissingProfileError:
-                if key == last:
-                    raise
-        return [pair for part in binding.instead for pair in self._known(part)]
+    def _kernels_and_floors(self, counts: Floats) -> tuple[list[Floats], Floats]:
+        """Seconds of the kernels of each group, and at peak of each task that needs a floor."""
+        linear = self._forms @ counts
+        spent, first = [], 0
+        for group, end in zip(self.groups, self._ends, strict=True):
+            spent.append(group.seconds(linear[first:end]))
+            first = end
+        floors = linear[first:].reshape(len(self._floored), -1, *counts.shape[1:])
+        return spent, floors.max(axis=1)
 
-    def _group(self, kind: LawKind, members: list[tuple[Binding, CalibratedLaw, int]]) -> LawGroup:
-        bindings = tuple(binding for binding, _, _ in members)
-        laws = tuple(law for _, law, _ in members)
+    def _rows_of(self, place: int) -> Column | None:
+        """The one column of rows that decides a task's time; None where more columns do."""
+        columns = {kernel.rows_column for kernel in self.evidence[place]}
+        for seconds in self.price(self.tasks[place]).seconds.values():
+            columns |= {column for column in seconds if column.quantity not in ACTIVITY}
+        return columns.pop() if len(columns) == 1 else None
+
+    def _is_active_by_rows(self, place: int, rows: Column | None) -> bool:
+        """Whether a task is active exactly where it has rows."""
+        used = {c for form in self.price(self.tasks[place]).seconds.values() for c in form}
+        makers = {
+            column._replace(quantity=ACTIVITY[column.quantity])
+            for column in used
+            if column.quantity in ACTIVITY
+        }
+        return makers <= {rows}
+
+    def _floor_of_rows(self, place: int) -> tuple[Floats, Floats]:
+        """Seconds at peak of one row, and of a call whatever its rows [resources]."""
+        forms = self.resource_forms[place]
+        calls = [c.quantity in ACTIVITY for c in self.program.columns]
+        return forms[:, np.logical_not(calls)].sum(axis=1), forms[:, calls].sum(axis=1)
+
+    def _column(self, column: Column | None) -> int:
+        assert column is not None
+        return self.program.columns.index(column)
+
+    def _group(self, kind: LawKind, kernels: list[KernelEvidence]) -> LawGroup:
+        features = [kernel.binding.features for kernel in kernels]
         names = [
             name
-            for name in bindings[0].features
-            if any(isinstance(b.features.get(name), Mapping) for b in bindings)
+            for name in features[0]
+            if any(isinstance(one.get(name), Mapping) for one in features)
         ]
-        forms = np.array([[self._form(b.features[name]) for b in bindings] for name in names])
-        constant = [name for name in bindings[0].features if name not in names]
-        parameters = laws[0].parameters
+        forms = np.array([[self._form(one[name]) for one in features] for name in names])
+        constant = [name for name in features[0] if name not in names]
         return LawGroup(
             kind=kind,
-            bindings=bindings,
-            laws=laws,
+            kernels=tuple(kernels),
             names=tuple(names),
-            forms=forms.reshape(len(names) * len(bindings), -1),
-            constants={n: np.array([_constant(b.features[n]) for b in bindings]) for n in constant},
-            parameters={n: np.array([law.parameters[n] for law in laws]) for n in parameters},
-            task_of=np.array([place for _, _, place in members], np.intp),
+            forms=forms.reshape(len(names) * len(kernels), -1),
+            constants={n: np.array([_constant(one[n]) for one in features]) for n in constant},
+            parameters={
+                name: _shared([kernel.law.parameters[name] for kernel in kernels])
+                for name in kernels[0].law.parameters
+            },
         )
 
     def _form(self, feature: Feature) -> Floats:
@@ -187,34 +199,51 @@ class CompiledOp(CompiledGraph):
     def task_seconds(self, counts: Floats) -> Floats:
         """Seconds of one call of every distinct task: [tasks] or [tasks, steps]; never below its
         resources at peak."""
-        total = np.zeros((len(self.tasks), *counts.shape[1:]))
-        for group in self.groups:
-            np.add.at(total, group.task_of, group.seconds(counts))
-        floor = (self._floor_forms @ counts).reshape(len(self.tasks), -1, *counts.shape[1:])
-        seconds: Floats = np.maximum(total, floor.max(axis=1))
+        steps = counts.shape[1:]
+        seconds = np.empty((len(self.tasks), *steps))
+        seconds[self._curved] = self.curves.seconds(counts)
+        spent, floors = self._kernels_and_floors(counts)
+        if spent:
+            seconds[self._others] = self._task_sums @ np.concatenate(spent)
+        seconds[self._floored] = np.maximum(seconds[self._floored], floors)
         return seconds
 
-    @cached_property
-    def _floor_forms(self) -> Floats:
-        """[tasks x resources, columns]."""
-        return self.resource_forms.reshape(-1, self.resource_forms.shape[-1])
-
     def kernels(self, counts: Floats) -> Iterator[Kernel]:
-        """Every kernel of one forward, with its law and the seconds of all its calls."""
-        for group in self.groups:
-            spent = group.seconds(counts) * self.calls[group.task_of]
-            for binding, law, seconds in zip(group.bindings, group.laws, spent, strict=True):
-                yield Kernel(binding.task, law, float(seconds))
+        """Every kernel of one forward, with the seconds of all its calls and their evidence.
+
+        Seconds of a task's kernels add up to the task's, also where its resources at peak decide.
+        """
+        alone = {
+            id(kernel): float(seconds)
+            for group, spent in zip(self.groups, self._kernels_and_floors(counts)[0], strict=True)
+            for kernel, seconds in zip(group.kernels, spent, strict=True)
+        }
+        spent = self.task_seconds(counts)
+        for place, (task, kernels) in enumerate(zip(self.tasks, self.evidence, strict=True)):
+            if not spent[place]:
+                continue
+            rows = float(counts[self._column(task.rows)])
+            own = [
+                alone[id(k)] if id(k) in alone else float(k.seconds_of_rows(np.asarray(rows)))
+                for k in kernels
+            ]
+            total = float(spent[place] * self.calls[place])
+            for kernel, seconds in zip(kernels, own, strict=True):
+                tag, error, reason = kernel.tag(max(rows, 1.0))
+                share = seconds / sum(own) if sum(own) else 1 / len(own)
+                yield Kernel(task, kernel.law, total * share, tag, error, reason, kernel)
 
     def seconds(self, counts: Floats) -> Floats:
         """Seconds of a forward."""
-        inputs = np.concatenate((self.task_seconds(counts), counts))
-        if counts.ndim == 1:
-            program = self.overlapped if self.overlaps(counts) else self.serial
-            return program.seconds(inputs)
-        return np.where(
-            self.overlaps(counts), self.overlapped.seconds(inputs), self.serial.seconds(inputs)
-        )
+        wide = counts.ndim > 1
+        steps = whole_blocks(counts) if wide else counts
+        overlaps, spent = self.overlaps(steps), self.task_seconds(steps)
+        if not wide:
+            return (self.overlapped if overlaps else self.serial).seconds(spent, steps)
+        total = self.serial.seconds(spent, steps)
+        if overlaps.any():
+            total = np.where(overlaps, self.overlapped.seconds(spent, steps), total)
+        return total[: counts.shape[1]]
 
     def overlaps(self, counts: Floats) -> npt.NDArray[np.bool_]:
         """Whether side streams run: every row reaches the head, as in decode and verify steps."""
@@ -244,27 +273,10 @@ class CompiledOp(CompiledGraph):
     def _places(self) -> dict[int, int]:
         return {id(task): place for place, task in enumerate(self.tasks)}
 
-    def laws_of(self, task: Task) -> tuple[CalibratedLaw, ...]:
-        """Laws that price a task."""
-        return self._laws[self.place_of(task)]
 
-    @cached_property
-    def _laws(self) -> tuple[tuple[CalibratedLaw, ...], ...]:
-        found: list[list[CalibratedLaw]] = [[] for _ in self.tasks]
-        for group in self.groups:
-            for law, place in zip(group.laws, group.task_of, strict=True):
-                found[place].append(law)
-        return tuple(tuple(laws) for laws in found)
-
-
-FALLBACK_KEYS: Mapping[str, tuple[str, ...]] = {
-    "elementwise.hyper": ("elementwise",),
-    "scores.bf16": ("scores.fp8",),
-    "experts.w4a16": ("experts.mxfp4",),
-    "all_reduce.trtllm": ("all_reduce.sglang",),
-    "all_reduce.vllm": ("all_reduce.sglang",),
-}
-"""Laws that stand in where an engine or GPU has none of its own."""
+def _shared(values: list[float]) -> Floats | float:
+    """One number where all are equal, which is cheaper to work with."""
+    return float(values[0]) if len(set(values)) == 1 else np.array(values)
 
 
 def _constant(feature: Feature) -> float:

@@ -38,6 +38,7 @@ class Binding:
         features: what the law takes.
         ranks: GPUs of a collective.
         instead: kernels that do the same work where the calibration has no such law.
+        plain: an ordinary product and nothing else, as tables of products time it.
     """
 
     task: Task
@@ -46,6 +47,7 @@ class Binding:
     features: Mapping[str, Feature]
     ranks: int | None = None
     instead: tuple[Binding, ...] = ()
+    plain: bool = False
 
 
 def bindings_of(
@@ -147,8 +149,15 @@ def _products(task: Task, base: Mapping[str, Feature], hardware: Hardware) -> li
             "quantised": 1.0 if _arrives_quantised(task) else 0.0,
         }
         key = "product.fp8" if narrow else "product.bf16"
-        found.append(Binding(task, key, LawKind.PRODUCT, features))
+        plain = _is_plain(task, inputs)
+        found.append(Binding(task, key, LawKind.PRODUCT, features, plain=plain))
     return found
+
+
+def _is_plain(task: Task, inputs: int) -> bool:
+    """Whether a task is one product of its whole input in BF16: not fused, not in groups."""
+    read = sum(factor for form in task.inputs.values() for factor in form.values())
+    return len(task.replaces) == len(task.products) == 1 and read == inputs * BF16_BYTES
 
 
 def _arrives_quantised(task: Task) -> bool:

@@ -67,8 +67,8 @@ class TimeProgram:
             A scalar array for one step, else [steps].
         """
         if counts.ndim == 1:
-            return self._evaluate(_evaluate_step, counts)
-        return self._evaluate(_evaluate_columns, _whole_blocks(counts))[: counts.shape[1]]
+            return self._evaluate(evaluate_step, counts)
+        return self._evaluate(evaluate_columns, whole_blocks(counts))[: counts.shape[1]]
 
     def _evaluate(
         self, evaluate: Callable[[Level, Floats, Floats], None], counts: Floats
@@ -80,7 +80,7 @@ class TimeProgram:
         return result
 
 
-def _whole_blocks(counts: Floats) -> Floats:
+def whole_blocks(counts: Floats) -> Floats:
     """Counts of many steps, filled up to whole blocks.
 
     Matrix products round the last few columns differently from those inside a block; in whole
@@ -90,11 +90,12 @@ def _whole_blocks(counts: Floats) -> Floats:
     return np.pad(counts, ((0, 0), (0, missing))) if missing else counts
 
 
-def _evaluate_step(level: Level, inputs: Floats, values: Floats) -> None:
+def evaluate_step(level: Level, inputs: Floats, values: Floats) -> None:
+    """Values of a level for one step."""
     np.maximum.reduceat(level.ways @ inputs, level.starts, out=values[level.first : level.last])
 
 
-def _evaluate_columns(level: Level, inputs: Floats, values: Floats) -> None:
+def evaluate_columns(level: Level, inputs: Floats, values: Floats) -> None:
     """The same, row by row: most weights of later levels are zero."""
     dense = level.ways @ inputs if level.first == 0 else None
     ends = [*level.starts[1:].tolist(), len(level.terms)]

@@ -47,6 +47,7 @@ class Estimate:
         source_share: share of the time by kind of evidence.
         resource_s: total time on each resource [s].
         warnings: what a reader may misread.
+        beyond: sizes that lie outside what their evidence covers, one text each.
         breakdown: what `rows`, `path` and `timeline` are made from when they are asked for.
     """
 
@@ -60,6 +61,7 @@ class Estimate:
     resource_s: Mapping[str, float]
     warnings: tuple[str, ...]
     breakdown: Breakdown = field(repr=False, compare=False)
+    beyond: tuple[str, ...] = ()
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:

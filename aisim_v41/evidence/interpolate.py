@@ -122,6 +122,12 @@ class MeasuredGrid:
         seconds = np.where(exact, self.measured_s[nearest], np.where(known, between, np.nan))
         return Interpolated(seconds=seconds, inside=known, exact=exact)
 
+    @property
+    def left_out_errors(self) -> FloatArray:
+        """Relative errors of `left_out`, of the rows that have neighbours [rows]."""
+        errors = self.left_out() / self.measured_s - 1.0
+        return np.asarray(errors[np.isfinite(errors)])
+
     def left_out(self) -> FloatArray:
         """Each row from its neighbours alone, on the grid: mean over the axes that have two [s].
 
@@ -210,16 +216,30 @@ def version_of(identity: Identity) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=64)
-def product_grid(hardware: Hardware, engine: str, dtype: str, law: Law) -> MeasuredGrid:
-    """Products of an engine: axes rows, outputs, inputs.
+def product_grid(
+    hardware: Hardware, engine: str, dtype: str, law: Law, version: str | None = None
+) -> MeasuredGrid:
+    """Products of an engine, of its newest version unless one is named: axes rows, outputs, inputs.
 
     Raises:
         MissingProfileError: no such rows.
     """
+    named = {} if version is None else {"engine_version": version}
     return measured_grid(
-        newest_rows(hardware.name, "gemm", engine=engine, dtype=dtype),
+        newest_rows(hardware.name, "gemm", engine=engine, dtype=dtype, **named),
         lambda sizes: law.seconds(of.product_features(hardware, dtype, **sizes)),
     )
+
+
+def product_versions(gpu: str, engine: str, dtype: str) -> list[str]:
+    """Versions of an engine with measured products of a type, newest first.
+
+    Raises:
+        MissingProfileError: the GPU has no table of products.
+    """
+    found = load_table(gpu, "gemm").matching(engine=engine, dtype=dtype)
+    versions = {str(one["engine_version"]): version_of(one) for one in found}
+    return sorted(versions, key=lambda version: versions[version], reverse=True)
 
 
 @lru_cache(maxsize=64)

@@ -259,15 +259,15 @@ def experts(x: Features, p: Parameters) -> FloatArray:
     touched = np.maximum(x["touched"], _TINY)
     each = np.maximum(x["rows"] * x["top_k"] / touched, _TINY)
     even = np.sqrt(each)
-    given = np.asarray(x.get("spread", even))
-    spread = np.maximum(given, _LEAST_SPREAD)
+    spread = np.maximum(x.get("spread", even), _LEAST_SPREAD)
     beyond_8 = _share_beyond(each, 8.0, spread)
     stretch = (
         1.0 / p["memory_share"]
         + p["step_8"] * beyond_8
         + p["step_32"] * _share_beyond(each, 32.0, spread)
     )
-    overflow = 1.0 + p["uneven"] * beyond_8 * np.minimum(1.0, given / even)
+    uneven = np.minimum(1.0, x["spread"] / even) if "spread" in x else 1.0
+    overflow = 1.0 + p["uneven"] * beyond_8 * uneven
     further = x["compute_s"] * np.maximum(0.0, 1.0 - p["tile"] / each) / p["compute_share"]
     return (
         p["launch_s"] + p["expert_s"] * x["touched"] + x["memory_s"] * stretch * overflow + further
@@ -375,9 +375,11 @@ def _norm(
     first: FloatArray | float, second: FloatArray | float, power: FloatArray | float
 ) -> FloatArray:
     """(a^p + b^p)^(1/p), by the ratio to the larger so that no power under- or overflows."""
+    if isinstance(power, float) and power == 1.0:
+        return np.asarray(first + second)
     larger = np.maximum(first, second)
     ratio = np.minimum(first, second) / np.maximum(larger, _SMALLEST)
-    return np.asarray(larger * (1.0 + ratio**power) ** (1.0 / np.asarray(power)))
+    return np.asarray(larger * (1.0 + ratio**power) ** (1.0 / power))
 
 
 _SMALLEST = 1e-300
@@ -386,5 +388,4 @@ _SMALLEST = 1e-300
 def _share_beyond(mean: FloatArray, limit: float, spread: FloatArray) -> FloatArray:
     """Share of experts with more than ``limit`` tokens, counts being normal about the mean."""
     distance = (mean - limit - _HALF) / spread
-    bounded = np.clip(_LOGISTIC_WIDTH * distance, -50.0, 50.0)
-    return np.asarray(1.0 / (1.0 + np.exp(-bounded)))
+    return np.asarray(_HALF + _HALF * np.tanh(_HALF * _LOGISTIC_WIDTH * distance))

@@ -98,8 +98,9 @@ def test_compare_and_coverage_show_the_evidence():
     assert whole["sol_ms"] == answer("estimate", *step)["latency_ms"]
     assert whole["op_ms"] == answer("estimate", *step, "--method", "op")["latency_ms"]
     assert all(one["op_ms"] >= one["sol_ms"] * (1 - 1e-9) for one in operators)
-    laws = answer("coverage", *step)["laws"]
-    assert sum(law["share"] for law in laws) == pytest.approx(1.0)
+    kernels = answer("coverage", *step)["kernels"]
+    assert sum(kernel["share"] for kernel in kernels) == pytest.approx(1.0)
+    assert any("dtype=fp8_block32" in kernel["collector_case"] for kernel in kernels)
     assert "routed_experts" in shell("compare", *step).stdout
     assert "experts.mxfp4" in shell("coverage", *step).stdout
     told = shell("estimate", *step, "--method", "op").stdout

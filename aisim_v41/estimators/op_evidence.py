@@ -1,0 +1,209 @@
+"""What is known about one kernel of a step: measured rows where there are any, else a law.
+
+In this order: a measured row; between measured rows of the same kernel; the law fitted on this GPU,
+on a sibling, or stated for its family. `KernelEvidence` holds both for one kernel of one task and
+says, for given counts, how long it takes, on what that rests and how far it may be off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from aisim_v41.errors import InvalidInputError, MissingProfileError
+from aisim_v41.estimators.op_laws import Binding, Feature
+from aisim_v41.evidence.calibration import CalibratedLaw, Calibration
+from aisim_v41.evidence.laws import FloatArray, LawKind
+from aisim_v41.evidence.measured import (
+    LEAST_ERROR,
+    MeasuredCurve,
+    collective_curve,
+    product_curve,
+)
+from aisim_v41.hardware import Hardware
+from aisim_v41.ops.operator import Task
+from aisim_v41.plan.columns import ACTIVITY, Column
+
+Tag = Literal["measured", "interpolated", "calibrated", "sibling", "default", "extrapolated"]
+"""Kinds of evidence, best first; "extrapolated" is a law beyond the sizes that it was fitted to."""
+EXTRAPOLATION_PENALTY = 0.10
+"""Added to the 90 % error of a law beyond its sizes. Laws of products fitted without the largest
+four-fold of rows, or without the narrowest or widest matrices, miss those by up to .07 more."""
+SHAPE = ("outputs", "inputs")
+"""Sizes of a kernel that do not vary from step to step."""
+
+
+class Kernel(NamedTuple):
+    """All calls of one kernel of a task in a forward, and what its time rests on.
+
+    Attributes:
+        task: the task.
+        law: its law, also where measured rows say more.
+        seconds: of all calls [s].
+        tag: kind of evidence.
+        error_p90: 90th percentile of its relative error.
+        reason: why a law is beyond its sizes; empty otherwise.
+        evidence: of which this is the answer.
+    """
+
+    task: Task
+    law: CalibratedLaw
+    seconds: float
+    tag: Tag
+    error_p90: float
+    reason: str
+    evidence: KernelEvidence
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelEvidence:
+    """Evidence for one kernel.
+
+    Attributes:
+        binding: the kernel: its task, and its features as forms of the ledger.
+        law: what prices it where nothing is measured.
+        curve: measured rows of the same kernel along its rows or its message; None without.
+        per_row: size along the curve of one row.
+    """
+
+    binding: Binding
+    law: CalibratedLaw
+    curve: MeasuredCurve | None = None
+    per_row: float = 1.0
+
+    @property
+    def work(self) -> tuple[object, ...]:
+        """What decides its time for given rows: kernels with equal ones take the same."""
+        if self.curve is not None:
+            return (id(self.curve), self.per_row)
+        sizes = []
+        for name, feature in sorted(self.binding.features.items()):
+            if isinstance(feature, Mapping):
+                fixed = sum(f for column, f in feature.items() if column.quantity in ACTIVITY)
+                sizes.append((name, sum(feature.values()) - fixed, fixed))
+            else:
+                sizes.append((name, float(feature), 0.0))
+        return (id(self.law), *sizes)
+
+    @property
+    def rows_column(self) -> Column | None:
+        """The one column of rows that decides its time; None where more columns do."""
+        columns = {
+            column
+            for feature in self.binding.features.values()
+            if isinstance(feature, Mapping)
+            for column in feature
+            if column.quantity not in ACTIVITY
+        }
+        return next(iter(columns)) if len(columns) == 1 else None
+
+    def seconds_of_rows(self, rows: FloatArray) -> FloatArray:
+        """Seconds of one call for rows of its one column; zero without rows."""
+        if self.curve is not None:
+            return np.where(rows > 0, self.curve.seconds(np.maximum(rows, 1) * self.per_row), 0.0)
+        features = {
+            name: _of_rows(feature, rows) for name, feature in self.binding.features.items()
+        }
+        return self.law.seconds(features)
+
+    def tag(self, rows: float) -> tuple[Tag, float, str]:
+        """Kind of evidence for a call of so many rows, its 90 % error, and what is exceeded."""
+        curve = self.curve
+        if curve is not None and curve.inside(rows * self.per_row):
+            if curve.measured(rows * self.per_row):
+                return "measured", LEAST_ERROR, ""
+            return "interpolated", curve.error_p90, ""
+        beyond = self._beyond(rows)
+        if beyond:
+            return "extrapolated", self.law.error_p90 + EXTRAPOLATION_PENALTY, beyond
+        return self.law.origin, self.law.error_p90, ""
+
+    def _beyond(self, rows: float) -> str:
+        """The first size outside the law's hull; empty if none is."""
+        features = self.binding.features
+        sizes = {"rows": rows, "tokens": rows, "message_bytes": rows * self.per_row}
+        sizes |= {name: float(value) for name in SHAPE if (value := features.get(name))}  # type: ignore[arg-type]
+        for name, (low, high) in self.law.hull.items():
+            if name in sizes and not low <= sizes[name] <= high:
+                return f"{name} = {sizes[name]:g} lies outside {low:g} to {high:g}"
+        return ""
+
+
+def _of_rows(feature: Feature, rows: FloatArray) -> FloatArray:
+    """A feature for numbers of rows; whatever is active is so because there are rows."""
+    if not isinstance(feature, Mapping):
+        return np.asarray(feature, np.float64)
+    total = np.zeros_like(rows, np.float64)
+    for column, factor in feature.items():
+        total = total + factor * ((rows > 0) if column.quantity in ACTIVITY else rows)
+    return total
+
+
+def evidence_of(
+    binding: Binding, calibration: Calibration, hardware: Hardware
+) -> Iterator[KernelEvidence]:
+    """Evidence for a kernel, or for those that do the same work where it has no law.
+
+    Raises:
+        MissingProfileError: neither is known.
+    """
+    keys = (binding.key, *FALLBACK_KEYS.get(binding.key, ()))
+    last = None if binding.instead else keys[-1]
+    for key in keys:
+        try:
+            law = calibration.law(key, binding.ranks)
+        except MissingProfileError:
+            if key == last:
+                raise
+            continue
+        yield _with_rows(binding, law, key, calibration.engine, hardware)
+        return
+    for part in binding.instead:
+        yield from evidence_of(part, calibration, hardware)
+
+
+FALLBACK_KEYS: Mapping[str, tuple[str, ...]] = {
+    "elementwise.hyper": ("elementwise",),
+    "scores.bf16": ("scores.fp8",),
+    "experts.w4a16": ("experts.mxfp4",),
+    "all_reduce.trtllm": ("all_reduce.sglang",),
+    "all_reduce.vllm": ("all_reduce.sglang",),
+}
+"""Laws that stand in where an engine or GPU has none of its own."""
+
+
+def _with_rows(
+    binding: Binding, law: CalibratedLaw, key: str, engine: str, hardware: Hardware
+) -> KernelEvidence:
+    """The law, with measured rows of the same kernel where there are any."""
+    if law.kind is LawKind.COLLECTIVE:
+        return _with_messages(binding, law, key, hardware)
+    if key == "product.bf16" and law.origin == "calibrated" and binding.plain:
+        outputs, inputs = (int(float(binding.features[name])) for name in SHAPE)  # type: ignore[arg-type]
+        try:
+            curve = product_curve(hardware, engine, "bf16", outputs, inputs, law)
+        except MissingProfileError:
+            return KernelEvidence(binding, law)
+        return KernelEvidence(binding, law, curve)
+    return KernelEvidence(binding, law)
+
+
+def _with_messages(
+    binding: Binding, law: CalibratedLaw, key: str, hardware: Hardware
+) -> KernelEvidence:
+    """A collective of one message a row, with measured messages of its library."""
+    message = binding.features["message_bytes"]
+    if not isinstance(message, Mapping) or len(message) != 1 or binding.ranks is None:
+        return KernelEvidence(binding, law)
+    (per_row,) = message.values()
+    operator, _, library = key.partition(".")
+    curve = None
+    if law.origin == "calibrated":
+        try:
+            curve = collective_curve(hardware, operator, library, binding.ranks, law)
+        except (MissingProfileError, InvalidInputError):
+            curve = None  # not measured, or several kernels were and which one runs is not known
+    return KernelEvidence(binding, law, curve, float(per_row))
