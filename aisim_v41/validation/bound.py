@@ -124,7 +124,7 @@ class Evaluator:
                     busy += times * _spent(alone, task, fewest, certain=True)
             for times, counts in self._forwards(fused, part):
                 fewest = fewest_experts(fused, counts)
-                for task in _tasks(fused, group, lambda t: _reported(t, group)):
+                for task in _tasks(fused, group, group.holds):
                     graph += times * float(_spent(fused, task, fewest).max())
                     independent += times * float(_spent(fused, task, counts).max())
         busy[LINK] *= machine.link_share
@@ -144,7 +144,7 @@ class Evaluator:
         group, total = conversion.group, 0.0
         for part in way.parts:
             for times, counts in self._forwards(compiled, part):
-                for task in _tasks(compiled, group, lambda t: _reported(t, group)):
+                for task in _tasks(compiled, group, group.holds):
                     total += times * float(_spent(compiled, task, counts).max())
         return total / len(group.layers) if group.each else total
 
@@ -183,14 +183,9 @@ def _tasks(
         yield from (task for task in compiled.tasks_in(step.node) if wanted(task))
 
 
-def _reported(task: Task, group: KernelGroup) -> bool:
-    named = not group.names or bool(group.names & set(task.replaces))
-    return named and task.family in group.families
-
-
 def reported_tasks(compiled: CompiledGraph, group: KernelGroup) -> Iterator[Task]:
     """Kernels that a profile would report under a group, each as often as it runs."""
-    return _tasks(compiled, group, lambda task: _reported(task, group))
+    return _tasks(compiled, group, group.holds)
 
 
 def _spent(compiled: CompiledSol, task: Task, counts: Floats, *, certain: bool = False) -> Floats:

@@ -23,6 +23,7 @@ from aisim_v41.plan.request import KINDS, Kind
 from aisim_v41.reading import MAX_FILE_BYTES, check_plain
 
 CASES_FILE = "deepseek-v4.1-flash/validation_cases"
+RATIOS_FILE = "deepseek-v4.1-flash/validation_ratios"
 _T = TypeVar("_T")
 
 
@@ -57,6 +58,8 @@ class CasePolicy:
     speculation: Speculation | None
     engram: str | None
     chunk_tokens: int | None
+    max_length: int | None
+    """Longest context that the engine admits [tokens]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +89,12 @@ class Workload:
     chunk_tokens: int | None = None
     concurrency: int | None = None
     requests: int | None = None
+    of: tuple[str, ...] = ()
+    """Cases whose values a ratio divides, the first by the second."""
+    item: str | None = None
+    """What a memory or capacity case counts."""
+    pool_gib: float | None = None
+    """KV pool of a capacity case [GiB]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +121,8 @@ class Case:
     assumptions: tuple[str, ...]
     usable: str
     reason: str
+    twin: str | None
+    """Case that holds the same measurement in another form: a step of a time per token."""
 
     @cached_property
     def source(self) -> str:
@@ -121,6 +132,15 @@ class Case:
     def says(self, words: str) -> bool:
         """Whether the notes of the case hold some words."""
         return any(words in text for text in (*self.assumptions, self.reason))
+
+
+def load_ratios() -> tuple[Case, ...]:
+    """Published ratios that are not among the cases, in the same form, with their two sides.
+
+    Raises:
+        SchemaError: names file, line, field and value.
+    """
+    return load_cases(resources.find("profiles", RATIOS_FILE, ".jsonl"))
 
 
 def load_cases(path: Path | None = None) -> tuple[Case, ...]:
@@ -219,6 +239,7 @@ def _case(fields: _Fields) -> Case:
             speculation=_speculation(policy),
             engram=policy.maybe("engram", str),
             chunk_tokens=policy.count("chunk_tokens"),
+            max_length=policy.count("max_model_len"),
         ),
         take=fields.get("take", dict),
         workload=_WORKLOADS.get(fields.inside("workload").get("kind", str), _other)(
@@ -231,6 +252,7 @@ def _case(fields: _Fields) -> Case:
         assumptions=fields.texts("assumptions"),
         usable=fields.get("usable", str),
         reason=fields.get("reason", str),
+        twin=fields.maybe("twin", str),
     )
 
 
@@ -285,6 +307,18 @@ def _closed_loop(fields: _Fields) -> Workload:
     )
 
 
+def _size(fields: _Fields) -> Workload:
+    return Workload(
+        kind=fields.get("kind", str),
+        item=fields.get("item", str),
+        pool_gib=fields.maybe("pool_gib", float),
+    )
+
+
+def _ratio(fields: _Fields) -> Workload:
+    return Workload(kind="ratio", of=fields.texts("of"))
+
+
 def _other(fields: _Fields) -> Workload:
     return Workload(kind=fields.get("kind", str))
 
@@ -293,4 +327,7 @@ _WORKLOADS: dict[str, Callable[[_Fields], Workload]] = {
     "step": _step,
     "chunks": _chunks,
     "closed_loop": _closed_loop,
+    "memory": _size,
+    "capacity": _size,
+    "ratio": _ratio,
 }

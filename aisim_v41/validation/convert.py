@@ -21,7 +21,7 @@ from aisim_v41.plan.request import Kind, Request, Window
 from aisim_v41.units import MILLISECOND
 from aisim_v41.validation.cases import Case, StepRequest
 from aisim_v41.validation.conversion import Conversion, Part, Reason, Unconvertible
-from aisim_v41.validation.groups import DRAFT, GROUPS, SHARED_FUSED, UNNAMED, WITHOUT_WORK
+from aisim_v41.validation.groups import DRAFT, SHARED_FUSED, UNNAMED, WITHOUT_WORK, group_of
 from aisim_v41.validation.readings import (
     conversion,
     is_rate,
@@ -39,15 +39,21 @@ ONE_RANK = "one rank's EP4 share"
 _KERNELS = "kernel_ms:"
 
 
-def convert(case: Case) -> Conversion | Reason:
-    """A case as bounds, or the reason why it has none."""
+def convert(case: Case, *, certain: bool = True) -> Conversion | Reason:
+    """A case as bounds, or the reason why it has none.
+
+    Args:
+        case: the case.
+        certain: refuse groups of kernels of which nothing is certain: they have no bound, but
+            a time that can be predicted.
+    """
     try:
-        return _convert(case)
+        return _convert(case, certain)
     except Unconvertible as answer:
         return answer.reason
 
 
-def _convert(case: Case) -> Conversion:
+def _convert(case: Case, certain: bool) -> Conversion:
     kind, quantity = case.workload.kind, case.quantity
     if kind in ("memory", "capacity"):
         raise Unconvertible(Reason.NOT_A_TIME)
@@ -61,7 +67,7 @@ def _convert(case: Case) -> Conversion:
         raise Unconvertible(Reason.NO_HARDWARE_FILE)
     measured = _fastest_reading(case, case.measured)
     if kind == "step":
-        return _step(case, measured)
+        return _step(case, measured, certain)
     if kind == "chunks":
         return _rate_of_prompts(case, measured) if is_rate(quantity) else _prompt(case, measured)
     if quantity == "ttft_ms":
@@ -80,17 +86,19 @@ def _fastest_reading(case: Case, measured: float) -> float:
 # --- steps ------------------------------------------------------------------------------------
 
 
-def _step(case: Case, measured: float) -> Conversion:
+def _step(case: Case, measured: float, certain: bool) -> Conversion:
     group = case.quantity.removeprefix(_KERNELS) if case.quantity.startswith(_KERNELS) else ""
     for names, reason in (
         (UNNAMED, Reason.KERNELS_NOT_NAMED),
         (DRAFT, Reason.DRAFT_NOT_MODELLED),
         (WITHOUT_WORK, Reason.NOTHING_CERTAIN),
     ):
-        if group in names:
+        if group in names and (certain or names is not WITHOUT_WORK):
             raise Unconvertible(reason)
-    if group and group not in GROUPS:
-        raise Unconvertible(Reason.KERNELS_NOT_NAMED)
+    try:
+        kernels = group_of(case.source, group) if group else None
+    except KeyError:
+        raise Unconvertible(Reason.KERNELS_NOT_NAMED) from None
     assumptions = []
     whole = tuple(_step_request(case, request) for request in case.workload.step)
     readings = {"as stated": whole}
@@ -114,7 +122,7 @@ def _step(case: Case, measured: float) -> Conversion:
     fused = group == "moe_layer" and case.says(SHARED_EXPERT_FUSED)
     return conversion(
         case, measured, meaning, {name: (Part(requests),) for name, requests in readings.items()},
-        group=SHARED_FUSED if fused else GROUPS[group] if group else None,
+        group=SHARED_FUSED if fused else kernels,
         assumptions=assumptions,
     )  # fmt: skip
 

@@ -181,12 +181,19 @@ class FloorReport:
             )
         return pd.DataFrame(rows)
 
+    def brief(self) -> str:
+        """How many cases were checked, and every violation."""
+        total = len(self.results) + len(self.skipped)
+        first = (
+            f"SOL is a floor: {len(self.results)} of {total} cases checked, "
+            f"{len(self.violations)} below a bound"
+        )
+        return "\n".join([first, *(_violation(result) for result in self.violations)])
+
     def to_text(self) -> str:
         """The summary, the reasons and every case that needs a word."""
-        total = len(self.results) + len(self.skipped)
         lines = [
-            f"SOL is a floor: {len(self.results)} of {total} cases checked, "
-            f"{len(self.violations)} below a bound",
+            self.brief().splitlines()[0],
             "",
             *_table(self.summary("class")),
             "",

@@ -1,16 +1,16 @@
-"""Which operators a measured group of kernels holds for certain.
+"""Which operators a measured group of kernels holds, for certain and as its source sorts them.
 
 Profilers sort kernels by name, and sources draw the lines between groups differently: a projection
 may count as indexer, compressor or dense GEMM. So each group has two sets: the operators that are
-in it whoever sorted (its floor), and the family of operators that reports call by that name (its
-graph bound).
+in it whoever sorted (its floor), and the kernels that the source calls by that name (its graph
+bound, and what OP predicts for it). Where the rules of a source are public they are followed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aisim_v41.ops.operator import Family
+from aisim_v41.ops.operator import Family, Task
 
 FIRST_LAYER = (0,)
 ENGRAM_OWNERS = (2, 8, 14)
@@ -27,13 +27,23 @@ class KernelGroup:
         names: of these, only kernels that do the work of one of these operators; empty: all.
         layers: layers that count; empty: all.
         each: the value is one layer's, the mean over ``layers``.
+        sorted_as: name of the group in `SORTED_BY_NAME`; ``families`` and ``names`` then do not
+            count.
     """
 
     operators: frozenset[str]
-    families: frozenset[Family]
+    families: frozenset[Family] = frozenset()
     names: frozenset[str] = frozenset()
     layers: tuple[int, ...] = ()
     each: bool = False
+    sorted_as: str = ""
+
+    def holds(self, task: Task) -> bool:
+        """Whether the source counts a kernel in this group."""
+        if self.sorted_as:
+            return kernel_group(task) == self.sorted_as
+        named = not self.names or bool(self.names & set(task.replaces))
+        return named and task.family in self.families
 
 
 def _group(
@@ -110,3 +120,86 @@ SHARED_FUSED = KernelGroup(
     layers=FIRST_LAYER,
 )
 """A MoE layer that runs the shared expert as one more routed one."""
+
+SORTED_BY_NAME: dict[str, str] = {
+    # Kernels with a name of their own.
+    "sparse_attention": "sparse_attention",
+    "index_score": "indexer",
+    "index_select": "indexer",
+    "routed_experts": "moe",
+    "mhc_statistics": "mhc",
+    "mhc_collapse": "mhc",
+    "mhc_expand": "mhc",
+    "head_collapse": "mhc",
+    "engram_lookup": "engram",
+    "engram_gate": "engram",
+    # Products: the name says "gemm", whoever calls it.
+    "q_down": "dense_gemm",
+    "kv_down": "dense_gemm",
+    "q_up": "dense_gemm",
+    "o_down": "dense_gemm",
+    "o_up": "dense_gemm",
+    "shared_expert": "dense_gemm",
+    "router_gate": "dense_gemm",
+    "index_query": "dense_gemm",
+    "index_weights": "dense_gemm",
+    "index_key": "dense_gemm",
+    "compress_project": "dense_gemm",
+    "engram_project": "dense_gemm",
+    "output_head": "dense_gemm",
+    # The rest, where it is a kernel of its own.
+    "router_select": "moe",
+    "index_query_rope": "indexer",
+    "compress_pool": "compressor",
+    "main_store": "compressor",
+    "index_key_store": "compressor",
+    "kv_store": "compressor",
+    "q_norm": "norm_rope_quant",
+    "q_rope": "norm_rope_quant",
+    "inverse_rope": "norm_rope_quant",
+    "site_norm": "norm_rope_quant",
+    "site_quantise": "norm_rope_quant",
+    "final_norm": "norm_rope_quant",
+    "stream_copy": "norm_rope_quant",
+    "embedding": "norm_rope_quant",
+}
+"""Operator -> group, where kernels are sorted by patterns on their names; of a fused kernel the
+first operator of this order counts. Collectives are "comm".
+
+Source: the patterns of ``dsv41/scripts/b200_tp4_1006/kernel_summary.py`` (kkHuang-amd/claude-skills
+@2ec4bd32): "mla" or "fmhaSm100" are attention; "mqa_logits" and "topk" the indexer; "Cache",
+"compress" and "kv_insert" the compressor; "bmm_", "moe::" and "routing" (of the fused MoE) are MoE;
+"mhc" and "hc_" mHC, its product of statistics included; then "engram"; and any "gemm" left is
+dense, so that the shared expert, the router's gate and every projection of indexer, compressor and
+Engram are dense. Quantisation goes to the elementwise group before all others.
+"""
+
+
+def kernel_group(task: Task) -> str:
+    """Group of a kernel in a profile that sorts by name."""
+    if task.family is Family.COLLECTIVE:
+        return "comm"
+    found = [group for name, group in SORTED_BY_NAME.items() if name in task.replaces]
+    return found[0] if found else "other"
+
+
+_SORTING_SOURCES = frozenset({"b200-prof"})
+"""Sources whose profiles follow `SORTED_BY_NAME`."""
+
+
+def group_of(source: str, name: str) -> KernelGroup | None:
+    """The group of a source's ``kernel_ms:name``; None: every kernel of the step.
+
+    Raises:
+        KeyError: no such group.
+    """
+    if source not in _SORTING_SOURCES or (name in GROUPS and GROUPS[name] is None):
+        return GROUPS[name]
+    whole = GROUPS.get(name)
+    if whole is None and name not in SORTED_BY_NAME.values():
+        raise KeyError(name)
+    members = {operator for operator, group in SORTED_BY_NAME.items() if group == name}
+    sure = frozenset[str]()
+    if whole is not None:
+        sure = whole.operators if name == "comm" else whole.operators & members
+    return KernelGroup(operators=sure, sorted_as=name)

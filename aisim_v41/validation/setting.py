@@ -187,8 +187,11 @@ def lean_policy(case: Case, *, decoder_replay: bool, hit_without_window: bool) -
 def preset_policy(case: Case, *, decoder_replay: bool, hit_without_window: bool) -> RuntimePolicy:
     """What a user gets for the engine of a case, with the replays and Engram of the case."""
     residency = case.policy.engram or case.take.get("engram", "hbm")
+    anchor = case.policy.late_anchor
+    stated = {} if anchor is None else {"replay_anchor": anchor}
     return policy(
         ENGINES[case.engine],
+        **stated,
         engram_residency=residency,
         decoder_replay=decoder_replay,
         encoder_replay=_encoder_replay(case, hit_without_window),

@@ -91,3 +91,30 @@ def test_figures_of_claims_and_validation():
     assert f"{reproduced}\nreproduced" in claims or f"{reproduced} reproduced" in claims
     checked, cases = re.search(r"turns (\d+) of (\d+)\s+public", README).groups()
     assert f"{checked} of {cases} cases checked, 0 below" in run_floor_check().to_text()
+
+
+QUOTED = re.compile(r"`([^`]*(?:median \|error\||90 % bands)[^`]*)`")
+"""Lines of the error report that a page quotes: code spans that name one of its figures."""
+
+
+def unfounded(page: str, report: str) -> list[str]:
+    """Quoted lines of the error report that it does not say; line breaks do not count."""
+    told = " ".join(report.split())
+    return [quote for quote in QUOTED.findall(page) if " ".join(quote.split()) not in told]
+
+
+def test_quoted_errors_are_those_of_the_report():
+    from aisim_v41.validation import run_error_table
+
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    quoting = [page for page in pages if QUOTED.search(page.read_text(encoding="utf-8"))]
+    report = run_error_table().to_text() if quoting else ""
+    for page in quoting:
+        assert unfounded(page.read_text(encoding="utf-8"), report) == [], page.name
+
+
+def test_a_wrong_quote_is_found():
+    report = "GPUs: median |error| 7% (aim 8%)\n90 % bands hold 85%"
+    assert unfounded("`median |error| 7%\n  (aim 8%)` and `90 % bands hold 85%`", report) == []
+    assert unfounded("says `median |error| 6%`", report) == ["median |error| 6%"]
+    assert unfounded("says `90 % bands hold 90%`", report) == ["90 % bands hold 90%"]

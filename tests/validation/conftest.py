@@ -6,10 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
+import aisim_v41 as aisim
 from aisim_v41.validation.cases import Case, load_cases
 from aisim_v41.validation.conversion import Conversion
 from aisim_v41.validation.convert import convert
 from aisim_v41.validation.floor import FloorReport, run_floor_check
+
+
+@pytest.fixture(scope="session")
+def model() -> aisim.Model:
+    return aisim.load_model("deepseek-v4.1-flash")
 
 
 @pytest.fixture(scope="session")

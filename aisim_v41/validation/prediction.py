@@ -1,0 +1,245 @@
+"""What OP says for one reading of a measured case, with its band.
+
+A whole step, prompt or token is asked through `aisim_v41.estimate`, so that the figure is the one
+that a user gets. A group of kernels is the sum of its kernels' times, without host and overlap, as
+a profiler sums them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import fsum, hypot, sqrt
+
+from aisim_v41.estimators.entry import estimate
+from aisim_v41.estimators.op import OpForward
+from aisim_v41.estimators.op_compiled import CompiledOp
+from aisim_v41.estimators.result import Estimate
+from aisim_v41.model.description import Model
+from aisim_v41.plan.plan import Plan
+from aisim_v41.plan.policy import RuntimePolicy
+from aisim_v41.plan.request import Request
+from aisim_v41.units import MICROSECOND
+from aisim_v41.validation.cases import Case
+from aisim_v41.validation.conversion import Conversion, Part, Way
+from aisim_v41.validation.groups import KernelGroup
+from aisim_v41.validation.setting import ENGINES
+
+KERNEL_SUM = "kernel_ms:sum"
+"""Quantity that sums all kernels of a step, whatever runs beside what."""
+SIMULATED_ACCEPT = "simulated_accept"
+"""In a case's ``includes``: acceptance was simulated, not drawn by the verifier."""
+SIMULATED_ACCEPT_S = 104 * MICROSECOND
+"""What SGLang's eager accept path adds to a step under simulated acceptance, and a real run does
+not pay (sgl-project/sglang pull request 39301, row Q0048): a condition of the measurement."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """A predicted time with its 90 % band [s].
+
+    Attributes:
+        value_s, low_s, high_s: time and band.
+        error_by_law_s: half-width that each law adds; those of one law go together.
+        spread: half-width that engine builds add, as a share of the time.
+        used_cases: cases whose measured kernels the laws of this GPU were made from.
+    """
+
+    value_s: float
+    low_s: float
+    high_s: float
+    error_by_law_s: Mapping[str, float]
+    spread: float = 0.0
+    used_cases: frozenset[str] = frozenset()
+
+
+def predict(model: Model, conversion: Conversion, way: Way) -> Prediction:
+    """One reading of a case.
+
+    Raises:
+        UnsupportedPlanError: OP does not know the mapping.
+        MissingProfileError: nor the GPU.
+    """
+    case, machine = conversion.case, conversion.machine
+    policy = executed(case, way.preset)
+    found = []
+    for part in _at_mid_output(case, way.parts):
+        plan = Plan(model, part.requests, parallel=machine.parallel, policy=policy)
+        answer = estimate(plan, machine.packaged, method="op")
+        whole = conversion.group is None and case.quantity != KERNEL_SUM
+        one = _step(answer) if whole else _kernels(answer, conversion.group)
+        found.append((part.times, one))
+    return _with_conditions(case, _sum(found), steps=fsum(times for times, _ in found))
+
+
+def _with_conditions(case: Case, told: Prediction, *, steps: float) -> Prediction:
+    """What the way of measuring adds to whole steps."""
+    measured_whole = case.workload.kind == "step" and not case.quantity.startswith("kernel_ms:")
+    simulated = SIMULATED_ACCEPT in case.includes and ENGINES.get(case.engine) == "sglang"
+    if not (measured_whole and simulated):
+        return told
+    extra = steps * SIMULATED_ACCEPT_S
+    return replace(
+        told,
+        value_s=told.value_s + extra,
+        low_s=told.low_s + extra,
+        high_s=told.high_s + extra,
+    )
+
+
+def _step(answer: Estimate) -> Prediction:
+    """The whole answer."""
+    return Prediction(
+        value_s=answer.latency_s,
+        low_s=answer.band_s[0],
+        high_s=answer.band_s[1],
+        error_by_law_s=_errors(answer, None),
+        spread=_spread(answer),
+        used_cases=_used_cases(answer),
+    )
+
+
+def _kernels(answer: Estimate, group: KernelGroup | None) -> Prediction:
+    """The sum of a group's kernels, or of all of them."""
+    calls = _calls(answer, group)
+    forwards = answer.breakdown.forwards
+    value = fsum(
+        forward.times * calls[id(task)] * forward.task_seconds(task)
+        for forward in forwards
+        for task in answer.breakdown.compiled.tasks
+        if calls[id(task)]
+    )
+    errors, spread = _errors(answer, group), _spread(answer)
+    half = hypot(_together(errors), spread * value)
+    return Prediction(
+        value_s=value,
+        low_s=max(0.0, value - half),
+        high_s=value + half,
+        error_by_law_s=errors,
+        spread=spread,
+        used_cases=_used_cases(answer),
+    )
+
+
+def _spread(answer: Estimate) -> float:
+    """What widens the band of a whole answer beyond its laws, as a share of the time: builds."""
+    half = answer.band_s[1] - answer.latency_s
+    laws = _together(_errors(answer, None))
+    return sqrt(max(0.0, half * half - laws * laws)) / answer.latency_s
+
+
+def _calls(answer: Estimate, group: KernelGroup | None) -> Mapping[int, float]:
+    """Calls of each task inside a group, by identity; a mean over its layers where it is one's."""
+    compiled = answer.breakdown.compiled
+    found: dict[int, float] = defaultdict(float)
+    for step in (*compiled.backbone.chain, *compiled.backbone.beside):
+        for task in compiled.tasks_in(step.node):
+            if group is None:
+                found[id(task)] += 1.0
+            elif group.holds(task) and (not group.layers or step.layer in group.layers):
+                found[id(task)] += 1 / len(group.layers) if group.each else 1.0
+    return found
+
+
+def _errors(answer: Estimate, group: KernelGroup | None) -> Mapping[str, float]:
+    """Half-width of the 90 % band that each law adds [s], over a group's kernels or all."""
+    inside, every = _calls(answer, group), _calls(answer, None)
+    laws: dict[str, float] = defaultdict(float)
+    for forward in answer.breakdown.forwards:
+        assert isinstance(forward, OpForward)
+        for kernel in forward.kernels:
+            place = id(kernel.task)
+            share = inside[place] / every[place] if group is not None else 1.0
+            laws[kernel.law.key] += forward.times * share * kernel.seconds * kernel.law.error_p90
+    return laws
+
+
+def _used_cases(answer: Estimate) -> frozenset[str]:
+    """Cases whose kernel rows the GPU's laws were made from."""
+    compiled = answer.breakdown.compiled
+    assert isinstance(compiled, CompiledOp)
+    used: frozenset[str] = getattr(compiled.calibration, "used_cases", frozenset())
+    return used
+
+
+def executed(case: Case, policy: RuntimePolicy) -> RuntimePolicy:
+    """The policy with the execution that the case states.
+
+    Only an eager host is stated apart: "graph" is what presets do for decode steps, and a kernel
+    group has no host. The one place that switches the host on.
+    """
+    if case.execution != "eager" or case.usable == "zero_shot":
+        return policy
+    return policy.with_overrides(prefill_execution="eager", decode_execution="eager")
+
+
+def ratio(first: Prediction, second: Prediction) -> Prediction:
+    """``first / second``, of one machine and build, as numbers in place of seconds.
+
+    A law that is off is off on both sides. Builds differ by launches and small kernels, of which
+    both sides have the same: a build adds one time to both, at most the spread of the shorter. So
+    the ratio moves by spread x (1 - shorter / longer).
+    """
+    keys = {*first.error_by_law_s, *second.error_by_law_s}
+    relative = {
+        key: first.error_by_law_s.get(key, 0.0) / first.value_s
+        - second.error_by_law_s.get(key, 0.0) / second.value_s
+        for key in keys
+    }
+    value = first.value_s / second.value_s
+    spread = max(first.spread, second.spread) * (1 - min(value, 1 / value))
+    half = value * hypot(_together(relative), spread)
+    return Prediction(
+        value_s=value,
+        low_s=value - half,
+        high_s=value + half,
+        error_by_law_s={key: abs(value * error) for key, error in relative.items()},
+        spread=spread,
+        used_cases=first.used_cases | second.used_cases,
+    )
+
+
+def _at_mid_output(case: Case, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Steps of a mean time per token, where its mean token is; others as they are.
+
+    A bound takes the first token of the output, or no context where lengths are means.
+    """
+    load = case.workload
+    if case.quantity != "tpot_ms" or load.prompt_tokens is None or load.output_tokens is None:
+        return parts
+    context = load.prompt_tokens + load.output_tokens // 2
+    return tuple(
+        Part(tuple(_after(request, context) for request in part.requests), part.times)
+        for part in parts
+    )
+
+
+def _after(request: Request, context: int) -> Request:
+    return Request(
+        new_tokens=request.new_tokens,
+        prefix_tokens=context,
+        kind=request.kind,
+        count=request.count,
+    )
+
+
+def _together(errors: Mapping[str, float]) -> float:
+    """Different laws are off independently."""
+    return sqrt(fsum(error * error for error in errors.values()))
+
+
+def _sum(parts: Sequence[tuple[float, Prediction]]) -> Prediction:
+    """Steps of one run, each so many times: their errors go together."""
+    laws: dict[str, float] = defaultdict(float)
+    for times, one in parts:
+        for key, error in one.error_by_law_s.items():
+            laws[key] += times * error
+    return Prediction(
+        value_s=fsum(times * one.value_s for times, one in parts),
+        low_s=fsum(times * one.low_s for times, one in parts),
+        high_s=fsum(times * one.high_s for times, one in parts),
+        error_by_law_s=laws,
+        spread=max(one.spread for _, one in parts),
+        used_cases=frozenset[str]().union(*(one.used_cases for _, one in parts)),
+    )
