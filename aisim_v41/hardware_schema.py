@@ -196,6 +196,7 @@ class Links(_Section):
     scale_up_kind: Entry[Literal["nvlink", "infinity_fabric", "pcie", "none"]]
     scale_up_gb_per_s: Entry[LinkRate | None] | None = None
     scale_up_domain_gpus: Entry[Gpus]
+    peer_to_peer: Entry[bool] | None = None
     in_network_reduction: Entry[bool]
     nic_gb_per_s: Entry[LinkRate | None] | None = None
     host_link_kind: Entry[Literal["pcie", "nvlink_c2c"]] | None = None

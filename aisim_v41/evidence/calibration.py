@@ -19,6 +19,7 @@ from typing import Literal
 from aisim_v41 import resources
 from aisim_v41.errors import InvalidInputError, MissingProfileError, nearest
 from aisim_v41.evidence.laws import Features, FloatArray, LawKind, law_seconds
+from aisim_v41.evidence.links import Defaults, Links, collective_law, links_of
 from aisim_v41.hardware import Hardware
 from aisim_v41.units import MICROSECOND
 
@@ -39,6 +40,10 @@ SIBLINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Same chip, or the same architecture, nearest first."""
 ENGINES = ("sglang", "vllm", "trtllm")
 """Engines with measured tables, in the order in which they stand in for another."""
+COLLECTIVES = tuple(
+    [f"all_reduce.{library}" for library in (*ENGINES, "nccl")] + ["all_gather.nccl"]
+)
+"""Collectives that follow from the links where no number of GPUs was measured."""
 FAMILIES: Mapping[str, str] = MappingProxyType(
     {"sm10": "datacenter", "sm90": "datacenter", "sm80": "ampere", "gfx": "cdna", "sm": "consumer"}
 )
@@ -100,10 +105,12 @@ class CalibrationFile:
     Attributes:
         link_bytes_per_s: of the GPU whose collectives were fitted; None if it has no link [B/s].
         engines: laws by engine and key.
+        used_cases: validation cases whose values shaped a law; no error table may count them.
     """
 
     link_bytes_per_s: float | None
     engines: Mapping[str, Mapping[str, CalibratedLaw]]
+    used_cases: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,19 +139,30 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Calibration:
-    """Every law that holds for one GPU under one engine."""
+    """Every law that holds for one GPU under one engine.
+
+    Attributes:
+        gpu, engine: what for.
+        laws: by key.
+        launch: of the host.
+        links: that join the GPUs; None if there are none.
+        used_cases: validation cases whose values shaped a law here, or one of the family.
+    """
 
     gpu: str
     engine: str
     laws: Mapping[str, CalibratedLaw]
     launch: Launch
+    links: Links | None = None
+    used_cases: frozenset[str] = frozenset()
     _by_ranks: dict[tuple[str, int], CalibratedLaw] = field(default_factory=dict, repr=False)
 
     def law(self, key: str, ranks: int | None = None) -> CalibratedLaw:
         """The law of a key; of a collective on so many GPUs.
 
         A collective that was not measured on ``ranks`` GPUs takes the nearest number that was,
-        with its rates scaled by what a rank must send, tagged as a sibling.
+        with its rates scaled by what a rank must send, tagged as a sibling. One that was measured
+        on no number follows from the links (`aisim_v41.evidence.links`), tagged as a default.
 
         Raises:
             MissingProfileError: no law of that key.
@@ -170,10 +188,7 @@ class Calibration:
             int(name.rpartition("@")[2]) for name in self.laws if name.rpartition("@")[0] == key
         )
         if not measured:
-            known = {name.rpartition("@")[0] for name in self.laws if "@" in name}
-            raise MissingProfileError(
-                f"no collective {key!r} for {self.gpu}; {nearest(key, known)}"
-            )
+            return self._by_links(key, ranks)
         if ranks in measured or ranks == 1:
             return self.laws[f"{key}@{ranks if ranks in measured else measured[0]}"]
         near = min(measured, key=lambda count: (abs(count / ranks - 1), count))
@@ -187,6 +202,17 @@ class Calibration:
             origin="sibling" if law.origin == "calibrated" else law.origin,
             note=f"measured on {near} GPUs; {law.note}".rstrip("; "),
         )
+
+    def _by_links(self, key: str, ranks: int) -> CalibratedLaw:
+        if self.links is None or key not in COLLECTIVES:
+            known = {name.rpartition("@")[0] for name in self.laws if "@" in name}
+            why = "" if self.links is not None else " (no link or network is known)"
+            raise MissingProfileError(
+                f"no collective {key!r} for {self.gpu}{why}; {nearest(key, {*known, *COLLECTIVES})}"
+            )
+        name, _, library = key.partition(".")
+        defaults = _link_defaults()[self.links.kind]
+        return collective_law(self.links, defaults, name, library, max(ranks, 2))
 
 
 def load_calibration(hardware: Hardware, engine: str = "sglang") -> Calibration:
@@ -209,6 +235,7 @@ def load_calibration(hardware: Hardware, engine: str = "sglang") -> Calibration:
         hardware.name,
         hardware.architecture,
         hardware.link_bytes_per_s,
+        links_of(hardware),
         _platform(hardware),
         hardware.eager_launch_s,
         engine,
@@ -228,18 +255,21 @@ def _load(
     gpu: str,
     architecture: str,
     link: float | None,
+    links: Links | None,
     platform: str,
     bare_launch_s: float,
     engine: str,
     _roots: str,
 ) -> Calibration:
     laws: dict[str, CalibratedLaw] = {}
+    used: set[str] = set()
     files = _files(gpu, architecture)
     for own in (True, False):  # this engine on a sibling comes before another engine on this GPU
         for origin, path in files:
             if origin == "default" and own:
                 continue
             file = _read(path)
+            used |= file.used_cases
             scale = 1.0
             if origin != "calibrated" and link is not None and file.link_bytes_per_s is not None:
                 scale = link / file.link_bytes_per_s
@@ -248,7 +278,10 @@ def _load(
                 if law.key not in laws and (origin == "calibrated" or _travels(law)):
                     laws[law.key] = _transferred(law, origin, path, scale)
     launch = _launch(platform, bare_launch_s)
-    return Calibration(gpu=gpu, engine=engine, laws=MappingProxyType(laws), launch=launch)
+    return Calibration(
+        gpu=gpu, engine=engine, laws=MappingProxyType(laws), launch=launch, links=links,
+        used_cases=frozenset(used),
+    )  # fmt: skip
 
 
 def _files(gpu: str, architecture: str) -> list[tuple[Origin, Path]]:
@@ -341,6 +374,19 @@ def _read_once(path: Path, _modified_ns: int, _size: int) -> CalibrationFile:
 def _read(path: Path) -> CalibrationFile:
     status = path.stat()
     return _read_once(path, status.st_mtime_ns, status.st_size)
+
+
+def _link_defaults() -> Defaults:
+    path = resources.find(FOLDER, "defaults/links", SUFFIX)
+    status = path.stat()
+    return _read_links_once(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=8)
+def _read_links_once(path: Path, _modified_ns: int, _size: int) -> Defaults:
+    from aisim_v41.evidence.links_file import read_links
+
+    return read_links(path)
 
 
 def _launch(platform: str, bare_launch_s: float) -> Launch:

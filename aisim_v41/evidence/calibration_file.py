@@ -50,27 +50,28 @@ def read_calibration(path: Path) -> CalibrationFile:
         MissingProfileError: there is no such file.
     """
     raw = read_mapping(path)
-    _only(path, "", raw, ("schema", "gpu", "note", "link_bytes_per_s", "engines"))
+    only(path, "", raw, ("schema", "gpu", "note", "link_bytes_per_s", "used_cases", "engines"))
     if raw.get("schema") != SCHEMA:
         raise SchemaError(
             f"{path}: schema is {raw.get('schema')!r}, this version reads {SCHEMA}; "
             "refit with python -m aisim_v41.evidence.fit"
         )
     engines: dict[str, Mapping[str, CalibratedLaw]] = {}
-    for engine, laws in _mapping(path, "engines", raw.get("engines")).items():
+    for engine, laws in mapping(path, "engines", raw.get("engines")).items():
         where = f"engines.{engine}"
         engines[engine] = MappingProxyType(
             {
                 key: _law(path, f"{where}.{key}", key, entry)
-                for key, entry in _mapping(path, where, laws).items()
+                for key, entry in mapping(path, where, laws).items()
             }
         )
-    link = raw.get("link_bytes_per_s")
+    link, used = raw.get("link_bytes_per_s"), raw.get("used_cases")
     return CalibrationFile(
         link_bytes_per_s=(
-            None if link is None else _number(path, "link_bytes_per_s", link, 1e8, 1e15)
+            None if link is None else number(path, "link_bytes_per_s", link, 1e8, 1e15)
         ),
         engines=MappingProxyType(engines),
+        used_cases=frozenset() if used is None else frozenset(texts(path, "used_cases", used)),
     )
 
 
@@ -82,20 +83,20 @@ def read_hosts(path: Path) -> Mapping[str, Launch]:
         MissingProfileError: there is no such file.
     """
     raw = read_mapping(path)
-    _only(path, "", raw, ("schema", "note", "platforms"))
+    only(path, "", raw, ("schema", "note", "platforms"))
     hosts: dict[str, Launch] = {}
-    for platform, entry in _mapping(path, "platforms", raw.get("platforms")).items():
+    for platform, entry in mapping(path, "platforms", raw.get("platforms")).items():
         where = f"platforms.{platform}"
-        values = _mapping(path, where, entry)
-        _only(path, where, values, _HOST_FIELDS)
+        values = mapping(path, where, entry)
+        only(path, where, values, _HOST_FIELDS)
         numbers = {
-            name: _number(path, f"{where}.{name}", values.get(name), 0.0, 1e3)
+            name: number(path, f"{where}.{name}", values.get(name), 0.0, 1e3)
             for name in _HOST_FIELDS[:-1]
         }
         hosts[platform] = Launch(
             platform=platform,
             origin="calibrated",
-            sources=_texts(path, f"{where}.sources", values.get("sources")),
+            sources=texts(path, f"{where}.sources", values.get("sources")),
             **numbers,
         )
     for platform in ("x86", "grace"):
@@ -110,17 +111,17 @@ def _law(path: Path, where: str, key: str, raw: Any) -> CalibratedLaw:
             f"{path}: {where}: a key is lower-case words joined by dots, a collective's ends in "
             f"@ and its GPUs; found {key!r}"
         )
-    entry = _mapping(path, where, raw)
-    _only(path, where, entry, _LAW_FIELDS)
+    entry = mapping(path, where, raw)
+    only(path, where, entry, _LAW_FIELDS)
     kind = _kind(path, f"{where}.kind", entry.get("kind"))
-    error = _mapping(path, f"{where}.error", entry.get("error"))
-    _only(path, f"{where}.error", error, _ERROR_FIELDS)
+    error = mapping(path, f"{where}.error", entry.get("error"))
+    only(path, f"{where}.error", error, _ERROR_FIELDS)
     rows = error.get("rows")
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 0:
         raise SchemaError(f"{path}: {where}.error.rows must be a whole number, found {rows!r}")
-    median = _number(path, f"{where}.error.median", error.get("median"), 0.0, 10.0)
-    p90 = _number(path, f"{where}.error.p90", error.get("p90"), 0.0, 10.0)
-    penalty = _number(path, f"{where}.penalty", entry.get("penalty", 0.0), 0.0, 10.0)
+    median = number(path, f"{where}.error.median", error.get("median"), 0.0, 10.0)
+    p90 = number(path, f"{where}.error.p90", error.get("p90"), 0.0, 10.0)
+    penalty = number(path, f"{where}.penalty", entry.get("penalty", 0.0), 0.0, 10.0)
     if p90 < median:
         raise SchemaError(f"{path}: {where}.error: p90 {p90:g} is below the median {median:g}")
     return CalibratedLaw(
@@ -130,11 +131,11 @@ def _law(path: Path, where: str, key: str, raw: Any) -> CalibratedLaw:
         error_median=median,
         error_p90=p90 + penalty,
         penalty=penalty,
-        bias=_number(path, f"{where}.error.bias", error.get("bias"), -1.0, 10.0),
+        bias=number(path, f"{where}.error.bias", error.get("bias"), -1.0, 10.0),
         rows_fitted=rows,
         hull=_hull(path, f"{where}.hull", entry.get("hull", {})),
         origin=_origin(path, f"{where}.origin", entry.get("origin", "calibrated")),
-        sources=_texts(path, f"{where}.sources", entry.get("sources")),
+        sources=texts(path, f"{where}.sources", entry.get("sources")),
         note=str(entry.get("note", "")),
         reach=str(entry.get("reach", "")),
     )
@@ -158,14 +159,14 @@ def _origin(path: Path, where: str, value: Any) -> Origin:
 
 
 def _parameters(path: Path, where: str, kind: LawKind, raw: Any) -> Mapping[str, float]:
-    entry = _mapping(path, where, raw)
+    entry = mapping(path, where, raw)
     wanted = FORMS[kind].parameters
-    _only(path, where, entry, tuple(wanted))
+    only(path, where, entry, tuple(wanted))
     values: dict[str, float] = {}
     for name, (low, high, meaning) in wanted.items():
         if name not in entry:
             raise SchemaError(f"{path}: {where}.{name} is missing ({meaning})")
-        values[name] = _number(path, f"{where}.{name}", entry[name], low, high)
+        values[name] = number(path, f"{where}.{name}", entry[name], low, high)
     limits = [values[name] for name in wanted if name.startswith("limit_")]
     if limits != sorted(limits):
         raise SchemaError(f"{path}: {where}: limits must not fall from regime to regime")
@@ -174,23 +175,25 @@ def _parameters(path: Path, where: str, kind: LawKind, raw: Any) -> Mapping[str,
 
 def _hull(path: Path, where: str, raw: Any) -> Mapping[str, tuple[float, float]]:
     hull: dict[str, tuple[float, float]] = {}
-    for axis, ends in _mapping(path, where, raw).items():
+    for axis, ends in mapping(path, where, raw).items():
         if not isinstance(ends, list) or len(ends) != 2:
             raise SchemaError(f"{path}: {where}.{axis} must be [lowest, highest], found {ends!r}")
-        low, high = (_number(path, f"{where}.{axis}", end, 0.0, 1e18) for end in ends)
+        low, high = (number(path, f"{where}.{axis}", end, 0.0, 1e18) for end in ends)
         if low > high:
             raise SchemaError(f"{path}: {where}.{axis}: lowest {low:g} is above highest {high:g}")
         hull[axis] = (low, high)
     return MappingProxyType(hull)
 
 
-def _mapping(path: Path, where: str, value: Any) -> Mapping[str, Any]:
+def mapping(path: Path, where: str, value: Any) -> Mapping[str, Any]:
+    """The value, which must be a mapping."""
     if not isinstance(value, dict):
         raise SchemaError(f"{path}: {where} must be a mapping, found {type(value).__name__}")
     return value
 
 
-def _only(path: Path, where: str, entry: Mapping[str, Any], known: tuple[str, ...]) -> None:
+def only(path: Path, where: str, entry: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    """Refuse fields that are not known."""
     for name in entry:
         if name not in known:
             raise SchemaError(
@@ -198,7 +201,8 @@ def _only(path: Path, where: str, entry: Mapping[str, Any], known: tuple[str, ..
             )
 
 
-def _number(path: Path, where: str, value: Any, low: float, high: float) -> float:
+def number(path: Path, where: str, value: Any, low: float, high: float) -> float:
+    """The value, which must be a finite number between two ends."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise SchemaError(
             f"{path}: {where} must be a number (write 4.0e-06, not 4e-06), found {value!r}"
@@ -208,7 +212,8 @@ def _number(path: Path, where: str, value: Any, low: float, high: float) -> floa
     return float(value)
 
 
-def _texts(path: Path, where: str, value: Any) -> tuple[str, ...]:
+def texts(path: Path, where: str, value: Any) -> tuple[str, ...]:
+    """The value, which must be a list of texts, at least one."""
     if (
         not isinstance(value, list)
         or not value
