@@ -14,7 +14,7 @@ from math import fsum, hypot, sqrt
 
 from aisim_v41.estimators.entry import estimate
 from aisim_v41.estimators.op import OpForward
-from aisim_v41.estimators.op_compiled import CompiledOp
+from aisim_v41.estimators.op_compiled import CompiledOp, compiled_op
 from aisim_v41.estimators.result import Estimate
 from aisim_v41.model.description import Model
 from aisim_v41.plan.plan import Plan
@@ -26,6 +26,8 @@ from aisim_v41.validation.conversion import Conversion, Part, Way
 from aisim_v41.validation.groups import KernelGroup
 from aisim_v41.validation.setting import ENGINES
 
+SAMPLES = 5
+"""Steps of one prompt whose band is asked for."""
 KERNEL_SUM = "kernel_ms:sum"
 """Quantity that sums all kernels of a step, whatever runs beside what."""
 SIMULATED_ACCEPT = "simulated_accept"
@@ -63,14 +65,43 @@ def predict(model: Model, conversion: Conversion, way: Way) -> Prediction:
     """
     case, machine = conversion.case, conversion.machine
     policy = executed(case, way.preset)
+    parts = _at_mid_output(case, way.parts)
+    compiled = compiled_op(model, machine.packaged, machine.parallel, policy)
+    whole = conversion.group is None and case.quantity != KERNEL_SUM
+    asked: dict[int, Prediction] = {}
     found = []
-    for part in _at_mid_output(case, way.parts):
-        plan = Plan(model, part.requests, parallel=machine.parallel, policy=policy)
-        answer = estimate(plan, machine.packaged, method="op")
-        whole = conversion.group is None and case.quantity != KERNEL_SUM
-        one = _step(answer) if whole else _kernels(answer, conversion.group)
+    for place, part in enumerate(parts):
+        like = _sample(place, len(parts)) if whole else place
+        if like not in asked:
+            plan = Plan(model, parts[like].requests, parallel=machine.parallel, policy=policy)
+            answer = estimate(plan, machine.packaged, method="op")
+            asked[like] = _step(answer) if whole else _kernels(answer, conversion.group)
+        one = asked[like]
+        if like != place:
+            one = _scaled(one, compiled(part.requests) / one.value_s)
         found.append((part.times, one))
     return _with_conditions(case, _sum(found), steps=fsum(times for times, _ in found))
+
+
+def _sample(place: int, parts: int) -> int:
+    """The step whose band stands for that of a step, in relation to the time.
+
+    Chunks of a long prompt differ little from their neighbours: `SAMPLES` of them are asked for
+    their band, all for their time.
+    """
+    if parts <= SAMPLES:
+        return place
+    return round(round(place * (SAMPLES - 1) / (parts - 1)) * (parts - 1) / (SAMPLES - 1))
+
+
+def _scaled(told: Prediction, factor: float) -> Prediction:
+    return replace(
+        told,
+        value_s=factor * told.value_s,
+        low_s=factor * told.low_s,
+        high_s=factor * told.high_s,
+        error_by_law_s={law: factor * error for law, error in told.error_by_law_s.items()},
+    )
 
 
 def _with_conditions(case: Case, told: Prediction, *, steps: float) -> Prediction:
@@ -90,27 +121,29 @@ def _with_conditions(case: Case, told: Prediction, *, steps: float) -> Predictio
 
 def _step(answer: Estimate) -> Prediction:
     """The whole answer."""
+    errors = _errors(answer)
     return Prediction(
         value_s=answer.latency_s,
         low_s=answer.band_s[0],
         high_s=answer.band_s[1],
-        error_by_law_s=_errors(answer, None),
-        spread=_spread(answer),
+        error_by_law_s=errors,
+        spread=_spread(answer, errors),
         used_cases=_used_cases(answer),
     )
 
 
 def _kernels(answer: Estimate, group: KernelGroup | None) -> Prediction:
     """The sum of a group's kernels, or of all of them."""
-    calls = _calls(answer, group)
-    forwards = answer.breakdown.forwards
+    every, inside = _calls(answer, None), _calls(answer, group)
+    shares = {place: inside.get(place, 0.0) / calls for place, calls in every.items()}
+    compiled = answer.breakdown.compiled
     value = fsum(
-        forward.times * calls[id(task)] * forward.task_seconds(task)
-        for forward in forwards
-        for task in answer.breakdown.compiled.tasks
-        if calls[id(task)]
+        forward.times * inside[id(task)] * forward.task_seconds(task)
+        for forward in answer.breakdown.forwards
+        for task in compiled.tasks
+        if id(task) in inside
     )
-    errors, spread = _errors(answer, group), _spread(answer)
+    errors, spread = _errors(answer, shares), _spread(answer, _errors(answer))
     half = hypot(_together(errors), spread * value)
     return Prediction(
         value_s=value,
@@ -122,36 +155,40 @@ def _kernels(answer: Estimate, group: KernelGroup | None) -> Prediction:
     )
 
 
-def _spread(answer: Estimate) -> float:
+def _spread(answer: Estimate, errors: Mapping[str, float]) -> float:
     """What widens the band of a whole answer beyond its laws, as a share of the time: builds."""
-    half = answer.band_s[1] - answer.latency_s
-    laws = _together(_errors(answer, None))
+    half, laws = answer.band_s[1] - answer.latency_s, _together(errors)
     return sqrt(max(0.0, half * half - laws * laws)) / answer.latency_s
 
 
 def _calls(answer: Estimate, group: KernelGroup | None) -> Mapping[int, float]:
     """Calls of each task inside a group, by identity; a mean over its layers where it is one's."""
     compiled = answer.breakdown.compiled
-    found: dict[int, float] = defaultdict(float)
+    one = 1 / len(group.layers) if group is not None and group.each else 1.0
+    found: dict[int, float] = {}
     for step in (*compiled.backbone.chain, *compiled.backbone.beside):
         for task in compiled.tasks_in(step.node):
-            if group is None:
-                found[id(task)] += 1.0
-            elif group.holds(task) and (not group.layers or step.layer in group.layers):
-                found[id(task)] += 1 / len(group.layers) if group.each else 1.0
+            inside = group is None or (
+                group.holds(task) and (not group.layers or step.layer in group.layers)
+            )
+            if inside:
+                found[id(task)] = found.get(id(task), 0.0) + one
     return found
 
 
-def _errors(answer: Estimate, group: KernelGroup | None) -> Mapping[str, float]:
-    """Half-width of the 90 % band that each law adds [s], over a group's kernels or all."""
-    inside, every = _calls(answer, group), _calls(answer, None)
+def _errors(answer: Estimate, shares: Mapping[int, float] | None = None) -> Mapping[str, float]:
+    """Half-width of the 90 % band that each law adds [s].
+
+    Args:
+        answer: the estimate.
+        shares: share of each task's calls that count, by identity; all of all when left out.
+    """
     laws: dict[str, float] = defaultdict(float)
     for forward in answer.breakdown.forwards:
         assert isinstance(forward, OpForward)
         for kernel in forward.kernels:
-            place = id(kernel.task)
-            share = inside[place] / every[place] if group is not None else 1.0
-            laws[kernel.law.key] += forward.times * share * kernel.seconds * kernel.law.error_p90
+            share = 1.0 if shares is None else shares[id(kernel.task)]
+            laws[kernel.law.key] += forward.times * share * kernel.seconds * kernel.error_p90
     return laws
 
 
