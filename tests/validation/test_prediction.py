@@ -1,0 +1,104 @@
+"""One reading predicted: sampled bands, groups, ratios, conditions of the measurement."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import aisim_v41 as aisim
+from aisim_v41.validation import prediction
+from aisim_v41.validation.cases import Case
+from aisim_v41.validation.conversion import Conversion
+from aisim_v41.validation.convert import convert
+from aisim_v41.validation.prediction import (
+    SAMPLES,
+    SIMULATED_ACCEPT_S,
+    Prediction,
+    executed,
+    predict,
+    ratio,
+)
+
+
+def told(model: aisim.Model, case: Case) -> Prediction:
+    conversion = convert(case, certain=False)
+    assert isinstance(conversion, Conversion)
+    return predict(model, conversion, conversion.claims[0].ways[0])
+
+
+def side(value_s: float, spread: float = 0.0, **errors: float) -> Prediction:
+    return Prediction(
+        value_s=value_s, low_s=0.5 * value_s, high_s=2 * value_s, error_by_law_s=errors,
+        spread=spread,
+    )  # fmt: skip
+
+
+def test_bands_of_sampled_chunks_are_those_of_all(
+    model: aisim.Model, cases: dict[str, Case], monkeypatch: pytest.MonkeyPatch
+):
+    case = cases["gb10-tail-ttft-128k-tail-128rows"]
+    sampled = told(model, case)
+    monkeypatch.setattr(prediction, "SAMPLES", 64)
+    every = told(model, case)
+    assert sampled.value_s == pytest.approx(every.value_s, rel=1e-9)
+    assert sampled.low_s == pytest.approx(every.low_s, rel=0.01)
+    assert sampled.high_s == pytest.approx(every.high_s, rel=0.01)
+
+
+@pytest.mark.parametrize("parts", [1, SAMPLES, SAMPLES + 1, 64, 196])
+def test_samples_are_spread_over_the_prompt(parts: int):
+    asked = {prediction._sample(place, parts) for place in range(parts)}
+    assert len(asked) == min(parts, SAMPLES)
+    assert {0, parts - 1} <= asked
+    assert all(prediction._sample(place, parts) == place for place in asked)
+
+
+def test_groups_add_up_to_the_sum_of_kernels(model: aisim.Model, cases: dict[str, Case]):
+    names = ("moe", "indexer", "dense_gemm", "norm_rope_quant", "mhc", "sparse_attention",
+             "engram", "compressor")  # fmt: skip
+    of = {name: told(model, cases[f"b200-prof-ekern-p64k-{name}"]) for name in (*names, "sum")}
+    comm = replace(cases["b200-prof-ekern-p64k-sum"], quantity="kernel_ms:comm")
+    parts = sum(of[name].value_s for name in names) + told(model, comm).value_s
+    assert parts == pytest.approx(of["sum"].value_s)
+
+
+def test_a_kernel_sum_is_never_shorter_than_its_step(model: aisim.Model, cases: dict[str, Case]):
+    """Kernels of a decode step run side by side; a sum does not know that."""
+    case = cases["b200-trace-step-c1"]
+    step = told(model, case)
+    kernels = told(model, replace(case, quantity="kernel_ms:sum"))
+    assert kernels.value_s > step.value_s
+
+
+def test_simulated_acceptance_is_a_condition(model: aisim.Model, cases: dict[str, Case]):
+    case = cases["gb300-39674-pr-step-c1"]
+    real = told(model, replace(case, includes=("host", "draft", "sampling")))
+    simulated = told(model, case)
+    assert simulated.value_s - real.value_s == pytest.approx(SIMULATED_ACCEPT_S)
+    assert simulated.high_s - real.high_s == pytest.approx(SIMULATED_ACCEPT_S)
+
+
+def test_eager_cases_run_eagerly(cases: dict[str, Case]):
+    policy = aisim.policy("sglang")
+    eager = executed(cases["gb300-eager-on-prefill-b2-n96-p512"], policy)
+    assert (eager.prefill_execution, eager.decode_execution) == ("eager", "eager")
+    assert executed(cases["gb300-39674-pr-step-c1"], policy) == policy
+
+
+def test_a_law_that_is_off_on_both_sides_cancels():
+    same = ratio(side(2.0, gemm=0.2), side(1.0, gemm=0.1))
+    assert same.value_s == 2.0
+    assert same.high_s - same.low_s == pytest.approx(0.0, abs=1e-12)
+    # A law with a tenth of one side and none of the other moves the ratio by a tenth of it.
+    one = ratio(side(2.0, gemm=0.2), side(1.0))
+    assert one.high_s == pytest.approx(2.0 * 1.1)
+
+
+def test_a_build_adds_one_time_to_both_sides():
+    # 10 % of the shorter side on both: (2 + 0.1) / (1 + 0.1) = 1.909, 5 % less than 2 to first
+    # order: spread x (1 - 1/2).
+    told = ratio(side(2.0, spread=0.1), side(1.0, spread=0.1))
+    assert told.high_s - told.value_s == pytest.approx(2.0 * 0.1 * 0.5)
+    upside_down = ratio(side(1.0, spread=0.1), side(2.0, spread=0.1))
+    assert upside_down.high_s / upside_down.value_s == pytest.approx(told.high_s / told.value_s)
