@@ -196,8 +196,7 @@ def _used_cases(answer: Estimate) -> frozenset[str]:
     """Cases whose kernel rows the GPU's laws were made from."""
     compiled = answer.breakdown.compiled
     assert isinstance(compiled, CompiledOp)
-    used: frozenset[str] = getattr(compiled.calibration, "used_cases", frozenset())
-    return used
+    return compiled.calibration.used_cases
 
 
 def executed(case: Case, policy: RuntimePolicy) -> RuntimePolicy:
