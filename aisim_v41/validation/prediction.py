@@ -8,15 +8,20 @@ a profiler sums them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import fsum, hypot, sqrt
 
+from aisim_v41.estimators.compiled import CompiledGraph
+from aisim_v41.estimators.entry import compile as compile_step
 from aisim_v41.estimators.entry import estimate
 from aisim_v41.estimators.op import OpForward
-from aisim_v41.estimators.op_compiled import CompiledOp, compiled_op
 from aisim_v41.estimators.result import Estimate
+from aisim_v41.hardware import Hardware
 from aisim_v41.model.description import Model
+from aisim_v41.model.parallel import Parallel
+from aisim_v41.ops.operator import Task
 from aisim_v41.plan.plan import Plan
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.request import Request
@@ -66,7 +71,6 @@ def predict(model: Model, conversion: Conversion, way: Way) -> Prediction:
     case, machine = conversion.case, conversion.machine
     policy = executed(case, way.preset)
     parts = _at_mid_output(case, way.parts)
-    compiled = compiled_op(model, machine.packaged, machine.parallel, policy)
     whole = conversion.group is None and case.quantity != KERNEL_SUM
     asked: dict[int, Prediction] = {}
     found = []
@@ -78,7 +82,8 @@ def predict(model: Model, conversion: Conversion, way: Way) -> Prediction:
             asked[like] = _step(answer) if whole else _kernels(answer, conversion.group)
         one = asked[like]
         if like != place:
-            one = _scaled(one, compiled(part.requests) / one.value_s)
+            step = _step_function(model, machine.packaged, machine.parallel, policy)
+            one = _scaled(one, step(part.requests) / one.value_s)
         found.append((part.times, one))
     return _with_conditions(case, _sum(found), steps=fsum(times for times, _ in found))
 
@@ -132,18 +137,22 @@ def _step(answer: Estimate) -> Prediction:
     )
 
 
+@lru_cache(maxsize=32)
+def _step_function(
+    model: Model, hardware: Hardware, parallel: Parallel, policy: RuntimePolicy
+) -> CompiledGraph:
+    """Times of steps that `estimate` would give too, without what they are made of."""
+    return compile_step(model, hardware, parallel=parallel, policy=policy, method="op")
+
+
 def _kernels(answer: Estimate, group: KernelGroup | None) -> Prediction:
     """The sum of a group's kernels, or of all of them."""
-    every, inside = _calls(answer, None), _calls(answer, group)
-    shares = {place: inside.get(place, 0.0) / calls for place, calls in every.items()}
-    compiled = answer.breakdown.compiled
     value = fsum(
-        forward.times * inside[id(task)] * forward.task_seconds(task)
-        for forward in answer.breakdown.forwards
-        for task in compiled.tasks
-        if id(task) in inside
+        forward.times * calls * forward.task_seconds(task)
+        for forward in _forwards(answer)
+        for task, calls in _calls(forward, group)
     )
-    errors, spread = _errors(answer, shares), _spread(answer, _errors(answer))
+    errors, spread = _errors(answer, group), _spread(answer, _errors(answer))
     half = hypot(_together(errors), spread * value)
     return Prediction(
         value_s=value,
@@ -155,48 +164,54 @@ def _kernels(answer: Estimate, group: KernelGroup | None) -> Prediction:
     )
 
 
+def _forwards(answer: Estimate) -> Iterator[OpForward]:
+    for forward in answer.breakdown.forwards:
+        assert isinstance(forward, OpForward)
+        yield forward
+
+
 def _spread(answer: Estimate, errors: Mapping[str, float]) -> float:
     """What widens the band of a whole answer beyond its laws, as a share of the time: builds."""
     half, laws = answer.band_s[1] - answer.latency_s, _together(errors)
     return sqrt(max(0.0, half * half - laws * laws)) / answer.latency_s
 
 
-def _calls(answer: Estimate, group: KernelGroup | None) -> Mapping[int, float]:
-    """Calls of each task inside a group, by identity; a mean over its layers where it is one's."""
-    compiled = answer.breakdown.compiled
+def _calls(forward: OpForward, group: KernelGroup | None) -> Iterable[tuple[Task, float]]:
+    """Tasks inside a group, with their calls; a mean over its layers where it is one's."""
+    backbone = forward.compiled.backbone
     one = 1 / len(group.layers) if group is not None and group.each else 1.0
-    found: dict[int, float] = {}
-    for step in (*compiled.backbone.chain, *compiled.backbone.beside):
-        for task in compiled.tasks_in(step.node):
+    found: dict[int, tuple[Task, float]] = {}
+    for step in (*backbone.chain, *backbone.beside):
+        for task in forward.compiled.tasks_in(step.node):
             inside = group is None or (
                 group.holds(task) and (not group.layers or step.layer in group.layers)
             )
             if inside:
-                found[id(task)] = found.get(id(task), 0.0) + one
-    return found
+                found[id(task)] = (task, found.get(id(task), (task, 0.0))[1] + one)
+    return found.values()
 
 
-def _errors(answer: Estimate, shares: Mapping[int, float] | None = None) -> Mapping[str, float]:
-    """Half-width of the 90 % band that each law adds [s].
-
-    Args:
-        answer: the estimate.
-        shares: share of each task's calls that count, by identity; all of all when left out.
-    """
+def _errors(answer: Estimate, group: KernelGroup | None = None) -> Mapping[str, float]:
+    """Half-width of the 90 % band that each law adds [s], over a group's kernels or all."""
     laws: dict[str, float] = defaultdict(float)
-    for forward in answer.breakdown.forwards:
-        assert isinstance(forward, OpForward)
+    for forward in _forwards(answer):
+        shares = {} if group is None else _shares(forward, group)
         for kernel in forward.kernels:
-            share = 1.0 if shares is None else shares[id(kernel.task)]
+            share = 1.0 if group is None else shares.get(id(kernel.task), 0.0)
             laws[kernel.law.key] += forward.times * share * kernel.seconds * kernel.error_p90
     return laws
 
 
+def _shares(forward: OpForward, group: KernelGroup) -> Mapping[int, float]:
+    """Share of each task's calls that a group holds, by identity."""
+    every = {id(task): calls for task, calls in _calls(forward, None)}
+    return {id(task): calls / every[id(task)] for task, calls in _calls(forward, group)}
+
+
 def _used_cases(answer: Estimate) -> frozenset[str]:
     """Cases whose kernel rows the GPU's laws were made from."""
-    compiled = answer.breakdown.compiled
-    assert isinstance(compiled, CompiledOp)
-    return compiled.calibration.used_cases
+    used = (forward.compiled.calibration.used_cases for forward in _forwards(answer))
+    return frozenset[str]().union(*used)
 
 
 def executed(case: Case, policy: RuntimePolicy) -> RuntimePolicy:
