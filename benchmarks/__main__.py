@@ -76,7 +76,8 @@ rng = np.random.default_rng(0)
 frame = pd.DataFrame({
     "new_tokens": rng.integers(1, 9000, rows), "prefix_tokens": rng.integers(0, 100_000, rows),
     "count": rng.integers(1, 256, rows)})
-step = aisim.compile(model, gpu, parallel=aisim.Parallel(tp=4), policy=policy)
+step = aisim.compile(
+    model, gpu, parallel=aisim.Parallel(tp=4), policy=policy, method=sys.argv[2])
 step.sweep(frame.head(1000))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 shortest = float("inf")
@@ -89,11 +90,11 @@ print(shortest, after / 1024, (after - before) / 1024)
 """
 
 
-def sweep(rows: int) -> tuple[float, float, float]:
+def sweep(rows: int, method: str) -> tuple[float, float, float]:
     """Seconds, peak MiB of the process, and MiB that the sweep added."""
     code = f"import time\n{_SETUP}{_SWEEP}"
     done = subprocess.run(
-        [sys.executable, "-c", code, str(rows)], check=True, capture_output=True, text=True
+        [sys.executable, "-c", code, str(rows), method], check=True, capture_output=True, text=True
     )
     seconds, peak, added = map(float, done.stdout.split())
     return seconds, peak, added
@@ -118,7 +119,11 @@ def measure() -> list[Figure]:
 
     model, gpu = aisim.load_model("deepseek-v4.1-flash"), aisim.load_hardware("gb300")
     policy = aisim.policy("sglang", decoder_replay=True)
-    step = aisim.compile(model, gpu, parallel=aisim.Parallel(tp=4), policy=policy)
+    parallel = aisim.Parallel(tp=4)
+    step, op = (
+        aisim.compile(model, gpu, parallel=parallel, policy=policy, method=method)
+        for method in ("sol", "op")
+    )
     plan = aisim.Plan(model, mixed(8), parallel=aisim.Parallel(tp=4), policy=policy)
     figures = [
         Figure(
@@ -131,6 +136,10 @@ def measure() -> list[Figure]:
         seconds = best(lambda r=requests: step(r), calls=200)
         label = "request" if number == 1 else "requests, ragged and mixed"
         figures.append(Figure(f"step of {number} {label}", seconds * 1e6, target, "us"))
+        from_operators = best(lambda r=requests: op(r), calls=100)
+        figures.append(
+            Figure("  the same from operators (OP)", from_operators * 1e6, 3e6 * seconds, "us")
+        )
     figures.append(
         Figure(
             "estimate with breakdown",
@@ -139,9 +148,13 @@ def measure() -> list[Figure]:
             "ms",
         )
     )
-    seconds, peak, added = sweep(1_000_000)
+    seconds, peak, added = sweep(1_000_000, "sol")
+    from_operators, _, _ = sweep(200_000, "op")
     figures += [
         Figure("sweep of 1,000,000 steps", seconds, 1.5, "s"),
+        Figure(
+            "  the same from operators (OP), a million steps", from_operators * 5, 3 * seconds, "s"
+        ),
         Figure("peak memory of that process", peak, 1024, "MiB"),
         Figure("memory that the sweep added", added, None, "MiB"),
     ]

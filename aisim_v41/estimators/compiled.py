@@ -62,6 +62,8 @@ class CompiledGraph(ABC):
     """
 
     method: ClassVar[str]
+    chunk_steps: ClassVar[int] = CHUNK_STEPS
+    """Steps of a sweep that are evaluated at once, unless it is told otherwise."""
 
     def __init__(
         self, model: Model, hardware: Hardware, parallel: Parallel, policy: RuntimePolicy
@@ -113,14 +115,15 @@ class CompiledGraph(ABC):
             total += forward.times * float(self.seconds(counts))
         return total
 
-    def sweep(self, frame: pd.DataFrame, *, chunk_steps: int = CHUNK_STEPS) -> pd.DataFrame:
+    def sweep(self, frame: pd.DataFrame, *, chunk_steps: int | None = None) -> pd.DataFrame:
         """Seconds of many steps, one a row, each of identical requests.
 
         Args:
             frame: columns named as the fields of `Request`: new_tokens, and where they differ from
                 the defaults prefix_tokens, count, kind, prompt_tokens, window, window_start,
                 prompt_logprobs. Other columns are carried along; ``latency_ms`` must be free.
-            chunk_steps: rows evaluated at once.
+            chunk_steps: rows evaluated at once; by default as many as the method's arrays fit a
+                processor's cache.
 
         Returns:
             The frame with a column ``latency_ms``.
@@ -130,6 +133,7 @@ class CompiledGraph(ABC):
         """
         from aisim_v41.plan.frames import request_columns
 
+        chunk_steps = self.chunk_steps if chunk_steps is None else chunk_steps
         if type(chunk_steps) is not int or chunk_steps < 1:
             raise InvalidInputError(f"chunk_steps = {chunk_steps!r}: must be a whole number >= 1")
         columns = request_columns(frame, self.model, self.policy)

@@ -84,6 +84,7 @@ class CompiledOp(CompiledGraph):
     """
 
     method = "op"
+    chunk_steps = 2048
 
     def __init__(
         self, model: Model, hardware: Hardware, parallel: Parallel, policy: RuntimePolicy

@@ -55,10 +55,12 @@ class RowCurves:
             first: Floats = self.table[tasks, low]
             return first + share * (self.table[tasks, low + 1] - first)
         seconds = np.empty((len(self.which), counts.shape[1]))
+        first = np.empty(counts.shape[1])
         for task, column in enumerate(self.which.tolist()):
-            values, out = self.table[task], seconds[task]
-            first = values[low[column]]
-            np.subtract(values[1:][low[column]], first, out=out)
+            values, at, out = self.table[task], low[column], seconds[task]
+            np.take(values, at, out=first, mode="clip")
+            np.take(values[1:], at, out=out, mode="clip")
+            out -= first
             out *= share[column]
             out += first
         return seconds

@@ -1,4 +1,4 @@
-"""Robust least squares in logarithms: Levenberg-Marquardt with bounds, by numpy alone.
+"""Robust least squares in logarithms, with bounds.
 
 Residuals are log(predicted/measured), so a miss by a factor counts alike at every size; a soft
 absolute loss keeps single wild rows from pulling the curve. Nothing is drawn at random: the same
@@ -12,18 +12,12 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+from scipy.optimize import OptimizeResult, least_squares
 
 from aisim_v41.evidence.laws import FloatArray
 
 SOFTNESS = 0.03
 """Residual at which the loss turns from square to absolute."""
-STEP = 1e-6
-LONGEST = 1.0
-"""Of a step along any parameter, in units of its logistic variable: a longer one can throw a
-parameter against its bound, where nothing pulls it back."""
-MOST_STEPS = 200
-ENOUGH = 1e-10
-_START_DAMPING = 1e-2
 _EDGE = 1e-6
 """Distance that a start keeps from its bounds, as a share of the range."""
 
@@ -57,7 +51,7 @@ def fit(
     Args:
         predict: times of all rows for given parameters [s].
         measured: times of the rows [s].
-        free: parameters to find; inside their bounds by a logistic change of variable.
+        free: parameters to find, each as a share of its range.
         fixed: parameters that stay.
         weights: of the rows; default 1.
 
@@ -74,57 +68,22 @@ def fit(
     target = np.log(measured)
     scale = np.ones_like(target) if weights is None else np.sqrt(weights)
 
-    def values(at: FloatArray) -> dict[str, float]:
-        inside = low + width / (1 + np.exp(-np.clip(at, -60, 60)))
+    def values(shares: FloatArray) -> dict[str, float]:
+        inside = low + width * shares
         return dict(fixed or {}) | {name: float(v) for name, v in zip(names, inside, strict=True)}
 
-    def residual(at: FloatArray) -> FloatArray:
-        return np.asarray(np.log(predict(values(at))) - target)
+    def residual(shares: FloatArray) -> FloatArray:
+        return np.asarray(scale * (np.log(predict(values(shares))) - target))
 
-    ends = []
+    ends: list[OptimizeResult] = []
     for start in product(*(free[name].starts for name in names)):
-        share = np.clip((np.array(start) - low) / width, _EDGE, 1 - _EDGE)
-        ends.append(_minimise(residual, np.log(share / (1 - share)), scale))
-    return values(min(ends, key=lambda end: _loss(residual(end), scale)))
-
-
-def _minimise(
-    residual: Callable[[FloatArray], FloatArray], point: FloatArray, scale: FloatArray
-) -> FloatArray:
-    damping, current = _START_DAMPING, residual(point)
-    best = _loss(current, scale)
-    for _ in range(MOST_STEPS):
-        soft = scale / (1 + (current / SOFTNESS) ** 2) ** 0.25
-        jacobian = np.stack(
-            [(residual(point + step) - current) / STEP for step in STEP * np.eye(len(point))],
-            axis=1,
+        shares = np.clip((np.array(start) - low) / width, _EDGE, 1 - _EDGE)
+        ends.append(
+            least_squares(
+                residual, shares, bounds=(0.0, 1.0), loss="soft_l1", f_scale=SOFTNESS, x_scale="jac"
+            )
         )
-        slope, pull = jacobian * soft[:, None], current * soft
-        square, gradient = slope.T @ slope, slope.T @ pull
-        moved = False
-        while damping < 1e12:
-            damped = square + damping * np.diag(np.diag(square) + 1e-12)
-            step = np.linalg.solve(damped, gradient)
-            trial = point - step * min(1.0, LONGEST / max(float(np.abs(step).max()), ENOUGH))
-            after = residual(trial)
-            loss = _loss(after, scale)
-            if loss < best:
-                moved = True
-                break
-            damping *= 4
-        if not moved:
-            break
-        gained = (best - loss) / max(best, 1e-300)
-        point, current, best, damping = trial, after, loss, damping / 8
-        if gained < ENOUGH:
-            break
-    return point
-
-
-def _loss(residuals: FloatArray, scale: FloatArray) -> float:
-    """Soft absolute loss, weighted."""
-    soft = np.sqrt(1 + (residuals / SOFTNESS) ** 2) - 1
-    return float((scale**2 * soft).sum())
+    return values(min(ends, key=lambda end: float(end.cost)).x)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
