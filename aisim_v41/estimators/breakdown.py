@@ -100,7 +100,7 @@ class Breakdown:
         """By distinct task, in order of first occurrence."""
         compiled = self.compiled
         where: dict[int, list[int]] = defaultdict(list)
-        for step in (*compiled.backbone.chain, *compiled.backbone.beside):
+        for step in compiled.backbone.steps:
             for task in compiled.tasks_in(step.node):
                 where[id(task)].append(step.layer)
         found = (self._row(place, tuple(where[id(t)])) for place, t in enumerate(compiled.tasks))
@@ -153,6 +153,21 @@ class Breakdown:
                 path[name] += forward.times * seconds
         return dict(sorted(path.items(), key=lambda item: -item[1]))
 
+    def parts(self) -> dict[str, float]:
+        """The model's own forward and, where steps speculate, the draft pass after it [s]."""
+        drafting = sum(f.times * self._draft_seconds(f) for f in self.forwards)
+        total = sum(f.times * f.total_s for f in self.forwards)
+        if self.compiled.drafting is None:
+            return {"target": total}
+        return {"target": total - drafting, "draft": drafting}
+
+    def _draft_seconds(self, forward: ForwardPrice) -> float:
+        """Time of the draft pass of one forward [s]."""
+        drafting = self.compiled.drafting
+        if drafting is None:
+            return 0.0
+        return sum(_path_of(forward, forward.arranged(drafting), {}).values())
+
     def timeline(self) -> tuple[dict[str, Any], ...]:
         """Every task of every forward; one that runs several times is shown once."""
         compiled = self.compiled
@@ -161,14 +176,15 @@ class Breakdown:
         for number, forward in enumerate(self.forwards):
             timeline = _Timeline(forward, number, rows)
             main = forward.arranged(seq(*(step.node for step in compiled.backbone.chain)))
-            apart = isinstance(forward.arranged(compiled.graph), Par)
+            apart = isinstance(forward.arranged(compiled.target), Par)
             lane = timeline.width(main) if apart else 0
             beside = timeline.place_steps(compiled.backbone.beside, clock, lane)
             start = clock if apart else beside
             after = timeline.place_steps(compiled.backbone.chain, start, 0)
             longest = max(after, beside)
-            end = clock + forward.total_s
-            timeline.wait(compiled.graph, longest, end, 0, len(compiled.model.layers))
+            end = clock + forward.total_s - self._draft_seconds(forward)
+            timeline.wait(compiled.target, longest, end, 0, len(compiled.model.layers))
+            timeline.place_steps(compiled.backbone.draft, end, 0)
             clock += forward.times * forward.total_s
         return tuple(rows)
 

@@ -24,7 +24,8 @@ from aisim_v41.model.description import Model
 from aisim_v41.model.earlier import require_step_model
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.model.sharding import check_mapping
-from aisim_v41.ops.backbone import Backbone, backbone
+from aisim_v41.ops.backbone import Backbone, whole
+from aisim_v41.ops.forward import whole_forward
 from aisim_v41.ops.graph import Node, tasks_of
 from aisim_v41.ops.operator import Columns, Task
 from aisim_v41.ops.rank import rank_of
@@ -32,6 +33,7 @@ from aisim_v41.plan.compatibility import (
     check_mapping_is_modelled,
     check_policy,
     check_requests,
+    check_speculation,
     pack,
 )
 from aisim_v41.plan.ledger import ledger_program
@@ -72,13 +74,16 @@ class CompiledGraph(ABC):
         check_policy(policy, parallel)
         check_mapping_is_modelled(parallel)
         check_mapping(model, parallel, policy.sharding)
+        check_speculation(model, policy)
         self.model, self.hardware = model, hardware
         self.parallel, self.policy = parallel, policy
         self.program = ledger_program(model, policy)
         has_fp4 = Arithmetic.FP4 in hardware.peak_flop_per_s
         rank = rank_of(model, parallel, policy, has_fp4=has_fp4)
-        self.backbone: Backbone = backbone(rank, self.program)
-        self.graph = self.backbone.graph
+        self.backbone: Backbone = whole_forward(rank, self.program)
+        self.target: Node = self.backbone.target
+        self.drafting: Node | None = self.backbone.drafting
+        self.graph: Node = whole(self.target, self.drafting)
         self._prices: dict[int, Price] = {}
         columns = {column: place for place, column in enumerate(self.program.columns)}
         self.builder = ProgramBuilder(columns, self.price)

@@ -34,6 +34,7 @@ def explain(estimate: Estimate) -> str:
             )
         ),
         "",
+        *_parts(estimate),
         *_evidence(estimate),
         "busy: " + ", ".join(f"{name} {share:.0%}" for name, share in estimate.utilisation.items()),
         "",
@@ -61,6 +62,14 @@ def explain(estimate: Estimate) -> str:
         )
     lines += [f"note: {warning}" for warning in estimate.warnings]
     return "\n".join(lines)
+
+
+def _parts(estimate: Estimate) -> list[str]:
+    """How the time divides between the model and its drafter; nothing where there is none."""
+    parts = {name: seconds / MILLISECOND for name, seconds in estimate.parts.items()}
+    if len(parts) == 1:
+        return []
+    return [", then ".join(f"{name} {milliseconds:.3f} ms" for name, milliseconds in parts.items())]
 
 
 def _evidence(estimate: Estimate) -> list[str]:

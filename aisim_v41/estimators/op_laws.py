@@ -18,6 +18,7 @@ from aisim_v41.model.description import Model
 from aisim_v41.ops.operator import Collective, Columns, Family, Task
 from aisim_v41.plan.columns import Column
 from aisim_v41.plan.counts import Number
+from aisim_v41.plan.draft import experts_of
 
 Feature = Columns | float
 """A linear form of the ledger, or a constant."""
@@ -74,10 +75,11 @@ def bindings_of(
     if task.products:
         return _products(task, base, hardware)
     if "routed_experts" in names:
+        experts = experts_of(model, task.rows.region)
         features = base | {
             "touched": {task.axes[1]: 1},
-            "top_k": float(model.experts.top_k),
-            "routed": float(model.experts.routed),
+            "top_k": float(experts.top_k),
+            "routed": float(experts.routed),
         }
         (arithmetic,) = task.flops
         key = EXPERT_KEYS.get(Arithmetic(arithmetic), "experts.mxfp4")

@@ -73,6 +73,11 @@ class Estimate:
         """Operators on the critical path [s], longest first; they add up to the time."""
         return self.breakdown.path()
 
+    @cached_property
+    def parts(self) -> Mapping[str, float]:
+        """Time of the "target" and, under speculation, of the "draft" pass behind it [s]."""
+        return self.breakdown.parts()
+
     @property
     def latency_ms(self) -> float:
         """Estimated time of the step [ms]."""
@@ -174,6 +179,7 @@ class Estimate:
                 "graph": self.bounds.graph_s / MILLISECOND,
                 "launch": self.bounds.launch_s / MILLISECOND,
             },
+            "parts_ms": {name: seconds / MILLISECOND for name, seconds in self.parts.items()},
             "utilisation": self.utilisation,
             "source_share": dict(self.source_share),
             "critical_path_ms": {k: v / MILLISECOND for k, v in self.path.items()},
@@ -183,9 +189,12 @@ class Estimate:
 
 
 def layer_span(layers: tuple[int, ...]) -> str:
-    """Layer numbers as runs, for example ``0-1, 21-23``; -1 and the number of layers are ends."""
+    """Layer numbers as runs, for example ``0-1, 21-23``.
+
+    -1 and the number of layers are ends; draft blocks have the numbers after them.
+    """
     runs: list[list[int]] = []
-    for layer in layers:
+    for layer in dict.fromkeys(layers):
         if runs and layer == runs[-1][1] + 1:
             runs[-1][1] = layer
         else:

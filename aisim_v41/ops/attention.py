@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from aisim_v41.arithmetic import Arithmetic
 from aisim_v41.model.layers import LayerKind
 from aisim_v41.model.tensor import Tensor
-from aisim_v41.ops.operator import Family, Form, Operator
+from aisim_v41.ops.operator import ZERO, Family, Form, Operator
 from aisim_v41.ops.projections import activation_bytes, projection
 from aisim_v41.ops.rank import BF16_BYTES, FP8_BYTES, Rank
 from aisim_v41.plan.counts import Count, LinearForm
@@ -70,22 +70,29 @@ def kv_down(weights: Mapping[str, Tensor]) -> Operator:
     )  # fmt: skip
 
 
-def kv_store(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
-    """Norm, rotation, quantisation and store of the window row of each token."""
+def kv_store(rank: Rank, weights: Mapping[str, Tensor], *, kept: bool = True) -> Operator:
+    """Norm, rotation, quantisation and store of the window row of each token.
+
+    Rows that are not ``kept`` in a cache (drafted ones) are handed to this layer's attention alone.
+    """
     latent = rank.model.attention.head_dim * BF16_BYTES * Count.KV_ROWS
+    packed = rank.rows.window.bytes * Count.KV_ROWS
     return Operator(
         name="kv_store",
         family=Family.ELEMENTWISE,
         weights=weights["attn.kv_norm"].bytes * Count.KV_ACTIVE,
-        kv_writes=rank.rows.window.bytes * Count.KV_ROWS,
+        kv_writes=packed if kept else ZERO,
         inputs={"kv_latent": latent},
+        outputs={} if kept else {"kv_packed": packed},
         launches=1 * Count.KV_ACTIVE,
         axes=(Count.KV_ROWS,),
         source="runtime-semantics §5.2; row bytes §6.1",
     )
 
 
-def sparse_attention(rank: Rank, weights: Mapping[str, Tensor], kind: LayerKind) -> Operator:
+def sparse_attention(
+    rank: Rank, weights: Mapping[str, Tensor], kind: LayerKind, *, kept: bool = True
+) -> Operator:
     """One softmax over the window and the selected global entries.
 
     q: [query_rows, heads_local, head_dim]; one latent [head_dim] per cache row is key and value,
@@ -93,7 +100,7 @@ def sparse_attention(rank: Rank, weights: Mapping[str, Tensor], kind: LayerKind)
     to BF16. Distinct rows are those that the last query alone must read: queries of a prefill may
     share the rest through any cache. Only the owner's read of rows older than the step counts as
     unavoidable; later layers of its group may find them cached (docs/assumptions.md,
-    "Distinct rows").
+    "Distinct rows"). Rows whose window KV is not ``kept`` arrive as a tensor of their own.
 
     Source: report §2.3; model-facts §4.2; row bytes runtime-semantics §6.1.
     """
@@ -118,7 +125,7 @@ def sparse_attention(rank: Rank, weights: Mapping[str, Tensor], kind: LayerKind)
         weights=weights["attn.attn_sink"].bytes * Count.ACTIVE,
         kv_reads=reads,
         kv_rereads=distinct + -1 * reads,
-        inputs={"q": q_bytes},
+        inputs={"q": q_bytes} | ({} if kept else {"kv_packed": window * Count.KV_ROWS}),
         outputs={"heads_out": q_bytes},
         axes=axes,
         source="report §2.3; model-facts §4.2",

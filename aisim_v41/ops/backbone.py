@@ -27,13 +27,18 @@ from aisim_v41.ops.rank import Rank
 from aisim_v41.plan.columns import LayerClass
 from aisim_v41.plan.counting import LedgerProgram
 from aisim_v41.plan.counts import Count
+from aisim_v41.plan.spans import Region
 
 _Put = Callable[[Operator | None], Task | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Part of the chain through the layers: a node and the layer it belongs to (-1: before)."""
+    """Part of the chain through the layers: a node and the layer it belongs to (-1: before).
+
+    The number of layers stands for what comes after them; draft blocks follow that
+    (`aisim_v41.plan.draft.block_layer`).
+    """
 
     layer: int
     node: Node
@@ -41,17 +46,39 @@ class Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Backbone:
-    """The graph of a forward: a chain of steps, and Engram work that may run beside it."""
+    """The graph of a forward: a chain of steps, Engram work that may run beside it, and the draft
+    pass that follows."""
 
     chain: tuple[Step, ...]
     beside: tuple[Step, ...]
+    draft: tuple[Step, ...] = ()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Every part of the forward."""
+        return (*self.chain, *self.beside, *self.draft)
+
+    @property
+    def target(self) -> Node:
+        """The forward of the model itself."""
+        main = seq(*(step.node for step in self.chain))
+        beside = seq(*(step.node for step in self.beside)) if self.beside else None
+        return par(main, beside)
+
+    @property
+    def drafting(self) -> Node | None:
+        """The draft pass; None where steps do not speculate."""
+        return seq(*(step.node for step in self.draft)) if self.draft else None
 
     @property
     def graph(self) -> Node:
         """The whole graph."""
-        main = seq(*(step.node for step in self.chain))
-        beside = seq(*(step.node for step in self.beside)) if self.beside else None
-        return par(main, beside)
+        return whole(self.target, self.drafting)
+
+
+def whole(target: Node, drafting: Node | None) -> Node:
+    """A forward from its parts, one after the other."""
+    return target if drafting is None else seq(target, drafting)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +98,9 @@ class _Parts:
 
 
 @dataclass(slots=True)
-class _Builder:
+class GraphBuilder:
+    """Nodes of layers and of what is around them, tasks of layers that look alike made once."""
+
     rank: Rank
     program: LedgerProgram
     fusion: Fusion
@@ -79,9 +108,10 @@ class _Builder:
     steps: dict[tuple[int, ...], tuple[Node, ...]] = field(default_factory=dict)
 
     def build(self) -> Backbone:
+        """The target: embedding, layers, head."""
         model = self.rank.model
         outside = self.rank.ends()
-        first = self._place_all(
+        first = self.place_all(
             self.program.classes[0],
             ends.embedding(self.rank, outside),
             ends.all_reduce_embedding(self.rank),
@@ -98,14 +128,14 @@ class _Builder:
                 off_path, gate = self._engram(layer, cls)
                 beside += [Step(layer.index, node) for node in off_path]
                 chain.append(Step(layer.index, gate))
-            nodes, left = self._layer(layer, cls, pending)
+            nodes, left = self.layer(layer, cls, pending, self.rank.layer)
             of_before = _leading(nodes, pending)
             chain += [Step(layer.index - 1, node) for node in nodes[:of_before]]
             chain += [Step(layer.index, node) for node in nodes[of_before:]]
             pending = left
         last = len(model.layers) - 1
         chain += [Step(last, node) for node in self._chain(pending)]
-        final = self._place_all(
+        final = self.place_all(
             None,
             ends.head_collapse(self.rank),
             ends.final_norm(self.rank, outside),
@@ -115,11 +145,22 @@ class _Builder:
         chain += [Step(last + 1, node) for node in self.fusion.chain(*final)]
         return Backbone(tuple(chain), tuple(beside))
 
-    def _layer(
-        self, layer: Layer, cls: LayerClass, pending: tuple[Task, ...]
+    def layer(
+        self,
+        layer: Layer,
+        cls: LayerClass,
+        pending: tuple[Task, ...],
+        weights_of: Callable[[Layer], Mapping[str, Tensor]],
     ) -> tuple[tuple[Node, ...], tuple[Task, ...]]:
-        """Nodes of a layer, and what it leaves to the next site."""
-        parts = self._parts_of(layer, cls)
+        """Nodes of a layer, and what it leaves to the next site.
+
+        Args:
+            layer: what it is.
+            cls: its counts.
+            pending: what the layer before left.
+            weights_of: local tensors by role.
+        """
+        parts = self._parts_of(layer, cls, weights_of)
         key = (id(parts), *(id(task) for task in pending))
         after = _existing(parts.experts_out, parts.expand["ffn"])
         if key not in self.steps:
@@ -154,11 +195,12 @@ class _Builder:
     def _chain(self, tasks: tuple[Task, ...]) -> list[Task]:
         return self.fusion.chain(*tasks)
 
-    def _parts_of(self, layer: Layer, cls: LayerClass) -> _Parts:
+    def _parts_of(
+        self, layer: Layer, cls: LayerClass, weights_of: Callable[[Layer], Mapping[str, Tensor]]
+    ) -> _Parts:
         key = (cls, layer.candidate_role is CandidateRole.SOURCE)
         if key not in self.parts:
-            weights = self.rank.layer(layer)
-            self.parts[key] = self._make_parts(layer, cls, weights)
+            self.parts[key] = self._make_parts(layer, cls, weights_of(layer))
         return self.parts[key]
 
     def _make_parts(self, layer: Layer, cls: LayerClass, weights: Mapping[str, Tensor]) -> _Parts:
@@ -184,7 +226,7 @@ class _Builder:
                 )
                 for s in hyper.SITES
             },
-            attention=self._attention(layer, weights, put),
+            attention=self._attention(layer, weights, put, kept=cls.region is not Region.DRAFT),
             attention_out=put(all_reduce_rows(rank, "attention")),
             experts=par(
                 seq(
@@ -205,11 +247,14 @@ class _Builder:
             },
         )
 
-    def _attention(self, layer: Layer, weights: Mapping[str, Tensor], put: _Put) -> Node:
+    def _attention(
+        self, layer: Layer, weights: Mapping[str, Tensor], put: _Put, *, kept: bool
+    ) -> Node:
         rank, chain = self.rank, self.fusion.sequence
         q_down = chain(put(attention.query_down(weights)), put(attention.query_norm(rank, weights)))
         q_up = chain(put(attention.query_up(weights)), put(attention.query_rotate(rank)))
-        kv = chain(put(attention.kv_down(weights)), put(attention.kv_store(rank, weights)))
+        stored_row = put(attention.kv_store(rank, weights, kept=kept))
+        kv = chain(put(attention.kv_down(weights)), stored_row)
         queries: Node = seq(q_down, q_up)
         head_weights = new_entries = None
         if layer.runs_indexer:
@@ -233,7 +278,7 @@ class _Builder:
             new_entries = seq(put(compressor.compress_project(weights)), stored, key)
         return seq(
             par(queries, kv, head_weights, new_entries),
-            put(attention.sparse_attention(rank, weights, layer.kind)),
+            put(attention.sparse_attention(rank, weights, layer.kind, kept=kept)),
             chain(
                 put(attention.inverse_rotate(rank, weights)),
                 put(attention.output_down(rank, weights)),
@@ -244,7 +289,7 @@ class _Builder:
     def _engram(self, layer: Layer, cls: LayerClass) -> tuple[list[Task], Task]:
         """Work that depends on token ids alone, and the gate that waits for the streams."""
         weights = self.rank.layer(layer)
-        beside = self._place_all(
+        beside = self.place_all(
             cls,
             engram.engram_lookup(self.rank, weights),
             engram.all_reduce_engram(self.rank),
@@ -253,7 +298,8 @@ class _Builder:
         return self.fusion.chain(*beside), place(engram.engram_gate(self.rank, weights), cls)
 
     @staticmethod
-    def _place_all(cls: LayerClass | None, *operators: Operator | None) -> list[Task]:
+    def place_all(cls: LayerClass | None, *operators: Operator | None) -> list[Task]:
+        """Operators in one layer class, those that there are."""
         return [place(operator, cls) for operator in operators if operator is not None]
 
 
@@ -277,4 +323,4 @@ def backbone(rank: Rank, program: LedgerProgram) -> Backbone:
         rank: what a rank holds and how it computes.
         program: the ledger whose columns the tasks refer to.
     """
-    return _Builder(rank, program, Fusion(rank.policy.fusion)).build()
+    return GraphBuilder(rank, program, Fusion(rank.policy.fusion)).build()

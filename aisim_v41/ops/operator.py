@@ -37,6 +37,8 @@ class Traffic(StrEnum):
     """Bytes that an operator moves, by what they are."""
 
     WEIGHTS = "weights"
+    WEIGHTS_REREAD = "weights_reread"
+    """Weights that an earlier kernel of the step has read: a cache may still hold them."""
     KV_READ = "kv_read"
     """Cache rows written before this step that no earlier operator of the step has read."""
     KV_REREAD = "kv_reread"
@@ -79,6 +81,7 @@ class Operator:
         family: kind of work.
         flops: multiply-accumulate work by arithmetic class [FLOP].
         weights: weight bytes read [B].
+        weights_rereads: of weights that an earlier kernel of the step reads too [B].
         kv_reads, kv_rereads, kv_writes, table_reads, workspace: see `Traffic` [B].
         inputs, outputs: activation tensors read and written, by name [B]. Fusing two operators
             drops what one hands to the other.
@@ -93,6 +96,7 @@ class Operator:
     family: Family
     flops: Mapping[Arithmetic, Form] = field(default_factory=dict)
     weights: Form = ZERO
+    weights_rereads: Form = ZERO
     kv_reads: Form = ZERO
     kv_rereads: Form = ZERO
     kv_writes: Form = ZERO
@@ -150,6 +154,7 @@ def place(operator: Operator, where: LayerClass | None) -> Task:
 
     traffic = {
         Traffic.WEIGHTS: resolve(operator.weights),
+        Traffic.WEIGHTS_REREAD: resolve(operator.weights_rereads),
         Traffic.KV_READ: resolve(operator.kv_reads),
         Traffic.KV_REREAD: resolve(operator.kv_rereads),
         Traffic.KV_WRITE: resolve(operator.kv_writes),

@@ -12,7 +12,7 @@ from aisim_v41.model.layers import Layer
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.model.sharding import local
 from aisim_v41.model.tensor import Tensor
-from aisim_v41.model.tensors import global_tensors, layer_tensors
+from aisim_v41.model.tensors import draft_tensors, global_tensors, layer_tensors
 from aisim_v41.plan.policy import RuntimePolicy
 
 BF16_BYTES = 2
@@ -53,6 +53,16 @@ class Rank:
             role: local(tensor, self.parallel, self.policy.sharding)
             for role, tensor in layer_tensors(self.model, layer).items()
         }
+
+    def draft(self) -> tuple[Mapping[str, Tensor], ...]:
+        """Local tensors of every draft block by role."""
+        return tuple(
+            {
+                role: local(tensor, self.parallel, self.policy.sharding)
+                for role, tensor in block.items()
+            }
+            for block in draft_tensors(self.model)
+        )
 
     def ends(self) -> Mapping[str, Tensor]:
         """Local tensors outside the layers by role."""

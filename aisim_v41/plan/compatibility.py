@@ -24,6 +24,8 @@ from aisim_v41.plan.spans import MISSING, SNAPSHOT, VERIFY, RequestColumns
 
 MAX_PRODUCT = 1 << 62
 """Counts grow with the square of a context; beyond this they would not fit 64 bits."""
+MAX_DRAFT_TOKENS = 256
+"""The largest ``dspark_block_size`` that a config may name."""
 
 
 def pack(requests: Sequence[Request]) -> RequestColumns:
@@ -122,6 +124,26 @@ def check_policy(policy: RuntimePolicy, parallel: Parallel) -> None:
                 f"{conflict.first} and {conflict.second} exclude each other "
                 f"({policy.revision}): {conflict.reason}."
             )
+
+
+def check_speculation(model: Model, policy: RuntimePolicy) -> None:
+    """Refuse drafting that the model cannot do.
+
+    Raises:
+        UnsupportedPlanError: no drafter, or more drafted tokens than a block can hold.
+    """
+    if policy.speculation == "off":
+        return
+    if model.draft is None:
+        raise UnsupportedPlanError(
+            f"speculation={policy.speculation!r}: {model.name} has no draft blocks "
+            "(num_nextn_predict_layers); use speculation='off'"
+        )
+    if policy.draft_tokens > MAX_DRAFT_TOKENS:
+        raise UnsupportedPlanError(
+            f"draft_tokens = {policy.draft_tokens}: a draft pass holds at most "
+            f"{MAX_DRAFT_TOKENS} positions; {model.name} drafts {model.draft.positions}"
+        )
 
 
 def check_mapping_is_modelled(parallel: Parallel) -> None:

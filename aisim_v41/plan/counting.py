@@ -30,6 +30,7 @@ from aisim_v41.plan.columns import (
     layer_classes,
 )
 from aisim_v41.plan.counts import Count
+from aisim_v41.plan.draft import ADDITIVE, DERIVED, REGIONS, DraftCounts, speculates
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.reach import UNLIMITED, Floats, Reach, subtract_newest_block, twice_phi
 from aisim_v41.plan.spans import PREFILL, VERIFY, Region, RequestColumns, SpanRules
@@ -95,10 +96,16 @@ class LedgerProgram:
         self.model, self.policy = model, policy
         self.rules = SpanRules.of(model, policy)
         self.classes = layer_classes(model, policy)
-        self.columns = all_columns(self.classes)
+        self.draft = DraftCounts(model, policy) if speculates(model, policy) else None
+        added, derived = (ADDITIVE, DERIVED) if self.draft else ((), ())
+        backbone = all_columns(self.classes)
+        additive = [column for column in backbone if column.quantity in COUNTED]
+        own = len(additive)
+        self.columns = (*additive, *added, *backbone[own:], *derived)
         self._index = {column: place for place, column in enumerate(self.columns)}
-        additive = [column for column in self.columns if column.quantity in COUNTED]
-        self.additive = len(additive)
+        self.additive = own + len(added)
+        self._draft_added = slice(own, self.additive)
+        self._draft_derived = slice(len(self.columns) - len(derived), len(self.columns))
         self._build(additive)
         rows = self._places({Count.QUERY_ROWS})
         self._row_slice = _as_slice(rows)
@@ -136,12 +143,21 @@ class LedgerProgram:
         return self._index[Column(Count.LOGIT_ROWS)]
 
     @property
-    def expert_columns(self) -> list[tuple[int, int]]:
-        """Pairs of places: experts touched and activity of each region."""
+    def expert_columns(self) -> list[tuple[int, int, int]]:
+        """Of each region: places of experts touched and of activity, and experts of one row."""
         touched = self._touched_places
-        return list(
-            zip(range(touched.start, touched.stop), self._region_active.tolist(), strict=True)
-        )
+        places = [*range(touched.start, touched.stop)]
+        found = [
+            (place, active, self.model.experts.top_k)
+            for place, active in zip(places, self._region_active.tolist(), strict=True)
+        ]
+        if self.draft is not None:
+            touched_draft, active_draft = (
+                self._index[Column(count, Region.DRAFT)]
+                for count in (Count.EXPERTS_TOUCHED, Count.ACTIVE)
+            )
+            found.append((touched_draft, active_draft, self.draft.experts.top_k))
+        return found
 
     # --- evaluating -------------------------------------------------------------------------
 
@@ -174,6 +190,9 @@ class LedgerProgram:
             self._score_rectangles(per_request, last)
         if self.policy.index_shortcut != "never":
             self._skip_scoring(per_request, requests, table, last, one_step=one_step)
+        if self.draft is not None:
+            drafted = self.draft.of_requests(requests, table)
+            per_request = np.concatenate((per_request, drafted))
         shape = (len(self.columns),) if one_step else (len(self.columns), width)
         totals = np.empty(shape)
         if one_step:
@@ -184,6 +203,8 @@ class LedgerProgram:
         if self.policy.expert_routing == "per_request" and requests.verifies:
             draws = draws - self._shared_draws(per_request, requests, one_step=one_step)
         self._derive(totals, draws)
+        if self.draft is not None:
+            totals[self._draft_derived] = self.draft.of_step(totals[self._draft_added])
         return StepCounts(table, per_request, totals)
 
     def _bound_below(self, per_request: Floats) -> None:
@@ -387,8 +408,9 @@ class LedgerProgram:
         return Reach(column.ratio, UNLIMITED)
 
     def _places(self, counts: frozenset[Count] | set[Count]) -> npt.NDArray[np.intp]:
-        """Positions of the columns of some counts."""
-        return np.array([i for i, c in enumerate(self.columns) if c.quantity in counts], np.intp)
+        """Positions of the backbone's columns of some counts."""
+        own = (i for i, c in enumerate(self.columns) if c.region not in REGIONS)
+        return np.array([i for i in own if self.columns[i].quantity in counts], np.intp)
 
     def _of_regions(self, count: Count, regions: list[Region | None]) -> npt.NDArray[np.intp]:
         return np.array([self._index[Column(count, region)] for region in regions], np.intp)

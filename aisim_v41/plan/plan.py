@@ -13,6 +13,7 @@ from aisim_v41.plan.compatibility import (
     check_mapping_is_modelled,
     check_policy,
     check_requests,
+    check_speculation,
     warnings_for,
 )
 from aisim_v41.plan.policy import RuntimePolicy, policy
@@ -53,6 +54,7 @@ class Plan:
             raise InvalidInputError("Plan.requests: must be a list of Request") from None
         check_policy(self.policy, self.parallel)
         check_mapping_is_modelled(self.parallel)
+        check_speculation(self.model, self.policy)
         check_requests(self.model, self.policy, self.requests)
 
     @property

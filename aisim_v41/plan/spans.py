@@ -6,7 +6,8 @@ docs/assumptions.md, "Replay".
 
 Layers fall into at most three regions: FULL layers run every row; the BOUNDARY layer writes KV for
 every row and queries with the tail; LATE layers run the tail alone. HEAD is the part of the late
-layers' rows before the tail, where a request wants its prompt log-probabilities.
+layers' rows before the tail, where a request wants its prompt log-probabilities. The regions of the
+drafter exist under speculation only.
 """
 
 from __future__ import annotations
@@ -37,6 +38,12 @@ class Region(StrEnum):
     FULL = "full"
     BOUNDARY = "boundary"
     LATE = "late"
+    DRAFT = "draft"
+    """Rows that the DSpark blocks draft, see `aisim_v41.plan.draft`."""
+    DRAFT_CONTEXT = "draft_context"
+    """Rows whose taps are projected into the rings of those blocks."""
+    DRAFT_CHAIN = "draft_chain"
+    """One row a drafting request: a position of the Markov chain."""
 
 
 @dataclass(slots=True)

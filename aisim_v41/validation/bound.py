@@ -22,6 +22,7 @@ from aisim_v41.ops.operator import Task
 from aisim_v41.plan.compatibility import check_requests
 from aisim_v41.plan.plan import forward_passes
 from aisim_v41.plan.policy import RuntimePolicy
+from aisim_v41.plan.spans import Region
 from aisim_v41.validation.conversion import Claim, Conversion, Part, Way
 from aisim_v41.validation.groups import KernelGroup
 
@@ -167,8 +168,7 @@ class Evaluator:
 def fewest_experts(compiled: CompiledSol, counts: Floats) -> Floats:
     """The counts if all rows chose the same experts: no routing touches fewer."""
     fewest = counts.copy()
-    top_k = compiled.model.experts.top_k
-    for touched, active in compiled.program.expert_columns:
+    for touched, active, top_k in compiled.program.expert_columns:
         fewest[touched] = fewest[active] * top_k
     return fewest
 
@@ -177,10 +177,13 @@ def _tasks(
     compiled: CompiledGraph, group: KernelGroup, wanted: Callable[[Task], bool]
 ) -> Iterator[Task]:
     """Kernels of a forward that a group asks for, each as often as it runs."""
-    for step in (*compiled.backbone.chain, *compiled.backbone.beside):
+    backbone = compiled.backbone
+    for step in backbone.draft if group.drafts else (*backbone.chain, *backbone.beside):
         if group.layers and step.layer not in group.layers:
             continue
-        yield from (task for task in compiled.tasks_in(step.node) if wanted(task))
+        for task in compiled.tasks_in(step.node):
+            if wanted(task) and task.rows.region is not Region.DRAFT_CONTEXT:
+                yield task
 
 
 def reported_tasks(compiled: CompiledGraph, group: KernelGroup) -> Iterator[Task]:

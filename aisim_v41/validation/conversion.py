@@ -25,7 +25,6 @@ class Reason(StrEnum):
     NO_TRACE = "lengths of the requests not public: trace replay"
     NO_LENGTHS = "new tokens of the request not stated: hits unknown"
     KERNELS_NOT_NAMED = "kernels of the group not named"
-    DRAFT_NOT_MODELLED = "draft blocks or sampling: no operators yet"
     NOTHING_CERTAIN = "only activations move: nothing that memory must deliver"
 
 

@@ -21,7 +21,7 @@ from aisim_v41.plan.request import Kind, Request, Window
 from aisim_v41.units import MILLISECOND
 from aisim_v41.validation.cases import Case, StepRequest
 from aisim_v41.validation.conversion import Conversion, Part, Reason, Unconvertible
-from aisim_v41.validation.groups import DRAFT, SHARED_FUSED, UNNAMED, WITHOUT_WORK, group_of
+from aisim_v41.validation.groups import SHARED_FUSED, UNNAMED, WITHOUT_WORK, group_of
 from aisim_v41.validation.readings import (
     conversion,
     is_rate,
@@ -90,7 +90,6 @@ def _step(case: Case, measured: float, certain: bool) -> Conversion:
     group = case.quantity.removeprefix(_KERNELS) if case.quantity.startswith(_KERNELS) else ""
     for names, reason in (
         (UNNAMED, Reason.KERNELS_NOT_NAMED),
-        (DRAFT, Reason.DRAFT_NOT_MODELLED),
         (WITHOUT_WORK, Reason.NOTHING_CERTAIN),
     ):
         if group in names and (certain or names is not WITHOUT_WORK):

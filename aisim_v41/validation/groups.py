@@ -29,6 +29,8 @@ class KernelGroup:
         each: the value is one layer's, the mean over ``layers``.
         sorted_as: name of the group in `SORTED_BY_NAME`; ``families`` and ``names`` then do not
             count.
+        drafts: kernels of the draft pass on drafted rows are meant, not those of the target; what
+            fills the rings may run in the target's graph.
     """
 
     operators: frozenset[str]
@@ -37,6 +39,7 @@ class KernelGroup:
     layers: tuple[int, ...] = ()
     each: bool = False
     sorted_as: str = ""
+    drafts: bool = False
 
     def holds(self, task: Task) -> bool:
         """Whether the source counts a kernel in this group."""
@@ -52,6 +55,7 @@ def _group(
     names: str = "",
     layers: tuple[int, ...] = (),
     each: bool = False,
+    drafts: bool = False,
 ) -> KernelGroup:
     return KernelGroup(
         operators=frozenset(operators.split()),
@@ -59,6 +63,7 @@ def _group(
         names=frozenset(names.split()),
         layers=layers,
         each=each,
+        drafts=drafts,
     )
 
 
@@ -89,6 +94,11 @@ GROUPS: dict[str, KernelGroup | None] = {
     "indexer": _group(_SCORE, Family.INDEXER),
     "indexer_score": _group(_SCORE, Family.INDEXER, names=_SCORE),
     "indexer_select": _group("", Family.INDEXER, Family.ELEMENTWISE, names="index_select"),
+    "draft_graph": _group(
+        "draft_q_down draft_q_up draft_kv_down draft_o_down draft_o_up draft_sparse_attention "
+        "draft_routed_experts draft_shared_expert draft_output_head draft_markov_head",
+        *Family, drafts=True,
+    ),
 }  # fmt: skip
 """By the name after ``kernel_ms:``. None: every kernel of the step."""
 
@@ -108,8 +118,7 @@ for _suffix, _layers in (
             each=True,
         )
 
-UNNAMED = frozenset({"other", "rest"})
-DRAFT = frozenset({"sampling_draft", "draft_graph"})
+UNNAMED = frozenset({"other", "rest", "sampling_draft"})
 WITHOUT_WORK = frozenset({"norm_rope_quant"})
 """Groups of elementwise kernels: their tensors may stay in a cache."""
 

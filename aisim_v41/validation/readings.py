@@ -7,11 +7,16 @@ from collections.abc import Mapping, Sequence
 from aisim_v41.validation.cases import Case
 from aisim_v41.validation.conversion import Claim, Conversion, Part, Reason, Unconvertible, Way
 from aisim_v41.validation.groups import KernelGroup
-from aisim_v41.validation.setting import lean_policy, machine, offloads_experts, preset_policy
+from aisim_v41.validation.setting import (
+    LONGEST_DRAFT,
+    draft_tokens,
+    drafts,
+    lean_policy,
+    machine,
+    offloads_experts,
+    preset_policy,
+)
 
-LONGEST_DRAFT = 7
-"""Drafted tokens a step where a source does not say: the most that any source states (the
-checkpoint drafts 5 positions, ``dspark_block_size``)."""
 PRIVATE_TRACE = "trace is not part of the data"
 
 
@@ -69,6 +74,8 @@ def _notes(case: Case, claims: tuple[Claim, ...]) -> tuple[str, ...]:
         notes.append("decoder replay not stated: the floor has it on")
     if any(request.kind != "prefill" for request in requests):
         notes += _speculation_notes(case)
+    if drafts(case):
+        notes.append("the draft pass is part of the time: steps are read with speculation on")
     if (case.parallel.ep or 1) > 1:
         notes.append("expert parallelism: the fullest rank has at least the mean, a TP share")
     if (case.parallel.dp or 1) > 1:
@@ -97,11 +104,7 @@ def is_rate(quantity: str) -> bool:
 
 def rows_per_step(case: Case) -> int:
     """Rows of one request in a decode step: 1, or draft + 1 to verify."""
-    speculation = case.policy.speculation
-    if speculation is None:
-        return 1
-    draft = speculation.draft_tokens
-    return 1 + (LONGEST_DRAFT if draft is None else draft)
+    return 1 + draft_tokens(case)
 
 
 def tokens_per_step(case: Case) -> float:

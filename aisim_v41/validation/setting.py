@@ -73,6 +73,12 @@ RESIDENCY = {"hbm": "hbm", "host_sharded": "host_shared", "disk": "host_shared"}
 over ranks is then not needed); their transfer is no part of a bound."""
 
 
+LONGEST_DRAFT = 7
+"""Drafted tokens a step where a source does not say: the most that any source states (the
+checkpoint drafts 5 positions, ``dspark_block_size``)."""
+DRAFT_GRAPH = "kernel_ms:draft_graph"
+"""A group of kernels that is the draft pass itself."""
+
 SOLD_WITH = {"b200": 8.0 * TB_PER_S, "b300": 8.0 * TB_PER_S, "rtx_pro_6000": 1.792 * TB_PER_S}
 """Memory rate [B/s] that a data sheet of some card of the name prints, above the packaged figure
 (the notes of the hardware files): a floor must hold on any of them."""
@@ -181,6 +187,7 @@ def lean_policy(case: Case, *, decoder_replay: bool, hit_without_window: bool) -
         engram_residency=residency,
         decoder_replay=decoder_replay,
         encoder_replay=_encoder_replay(case, hit_without_window),
+        **_speculation(case),
     )
 
 
@@ -195,7 +202,30 @@ def preset_policy(case: Case, *, decoder_replay: bool, hit_without_window: bool)
         engram_residency=residency,
         decoder_replay=decoder_replay,
         encoder_replay=_encoder_replay(case, hit_without_window),
+        **_speculation(case),
     )
+
+
+def drafts(case: Case) -> bool:
+    """Whether the measured time holds the draft pass of its steps."""
+    return case.policy.speculation is not None and bool(
+        "draft" in case.includes or case.quantity == DRAFT_GRAPH
+    )
+
+
+def draft_tokens(case: Case) -> int:
+    """Tokens drafted for a request and step; 0 where there is no speculation."""
+    speculation = case.policy.speculation
+    if speculation is None:
+        return 0
+    stated = speculation.draft_tokens
+    return LONGEST_DRAFT if stated is None else stated
+
+
+def _speculation(case: Case) -> dict[str, Any]:
+    if not drafts(case):
+        return {}
+    return {"speculation": "dspark", "draft_tokens": draft_tokens(case)}
 
 
 def _encoder_replay(case: Case, hit_without_window: bool) -> str:

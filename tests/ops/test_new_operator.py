@@ -46,7 +46,7 @@ def with_clamp(rank: Rank, program) -> Backbone:
 @pytest.fixture
 def graph_with_clamp(monkeypatch: pytest.MonkeyPatch):
     compiled.compiled_sol.cache_clear()
-    monkeypatch.setattr(compiled, "backbone", with_clamp)
+    monkeypatch.setattr(compiled, "whole_forward", with_clamp)
     yield
     compiled.compiled_sol.cache_clear()
 
