@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from aisim_v41.cli.options import DEFAULT_MODEL, JsonOption, ModelOption
 from aisim_v41.cli.output import print_json, print_table, print_text
+from aisim_v41.model.description import Draft, Model
 from aisim_v41.model.earlier import EarlierModel
 from aisim_v41.model.load import load_model
+from aisim_v41.plan.draft import block_layer
 
 
 def layers(model: ModelOption = DEFAULT_MODEL, json: JsonOption = False) -> None:
@@ -34,6 +38,7 @@ def layers(model: ModelOption = DEFAULT_MODEL, json: JsonOption = False) -> None
                 "revision": loaded.revision,
                 "unknown_keys": list(loaded.unknown_keys),
                 "layers": rows,
+                "draft": asdict(loaded.draft) if loaded.draft is not None else None,
             }
         )
         return
@@ -50,8 +55,20 @@ def layers(model: ModelOption = DEFAULT_MODEL, json: JsonOption = False) -> None
             for row in rows
         ],
     )  # fmt: skip
+    if loaded.draft is not None:
+        print_text(_drafter(loaded, loaded.draft))
     if loaded.unknown_keys:
         print_text(f"config keys that change nothing modelled: {', '.join(loaded.unknown_keys)}")
+
+
+def _drafter(model: Model, draft: Draft) -> str:
+    """The draft blocks in one line."""
+    first, last = block_layer(model, 0), block_layer(model, draft.blocks - 1)
+    return (
+        f"draft blocks, in reports as layers {first}-{last}: window_only, "
+        f"{draft.experts.routed} experts, {draft.experts.top_k} a row, {draft.positions} "
+        f"positions, taps at the inputs of layers {', '.join(map(str, draft.taps))}"
+    )
 
 
 def _earlier(model: EarlierModel, *, json: bool) -> None:

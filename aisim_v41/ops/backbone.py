@@ -22,7 +22,7 @@ from aisim_v41.ops import attention, compressor, ends, engram, experts, hyper, i
 from aisim_v41.ops.collectives import all_reduce_rows
 from aisim_v41.ops.fusion import Fusion
 from aisim_v41.ops.graph import Node, par, seq
-from aisim_v41.ops.operator import Operator, Task, place
+from aisim_v41.ops.operator import Operator, Task, place, reread
 from aisim_v41.ops.rank import Rank
 from aisim_v41.plan.columns import LayerClass
 from aisim_v41.plan.counting import LedgerProgram
@@ -253,8 +253,10 @@ class GraphBuilder:
         rank, chain = self.rank, self.fusion.sequence
         q_down = chain(put(attention.query_down(weights)), put(attention.query_norm(rank, weights)))
         q_up = chain(put(attention.query_up(weights)), put(attention.query_rotate(rank)))
-        stored_row = put(attention.kv_store(rank, weights, kept=kept))
-        kv = chain(put(attention.kv_down(weights)), stored_row)
+        latent, store = attention.kv_down(weights), attention.kv_store(rank, weights, kept=kept)
+        if not kept:  # the context rows of the same block have run through these weights
+            latent, store = reread(latent), reread(store)
+        kv = chain(put(latent), put(store))
         queries: Node = seq(q_down, q_up)
         head_weights = new_entries = None
         if layer.runs_indexer:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from aisim_v41.arithmetic import Arithmetic
 from aisim_v41.model.tensor import Tensor
 from aisim_v41.ops.ends import output_head
-from aisim_v41.ops.operator import ZERO, Collective, Family, Operator
+from aisim_v41.ops.operator import Collective, Family, Operator, reread
 from aisim_v41.ops.projections import projection
 from aisim_v41.ops.rank import BF16_BYTES, FP8_BYTES, FP32_BYTES, Rank
 from aisim_v41.plan.counts import Count, LinearForm
@@ -83,8 +83,7 @@ def main_norm(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
 
 def shared_head(outside: Mapping[str, Tensor]) -> Operator:
     """The target's head on drafted rows, whose weights the target has just read."""
-    head = output_head(outside, Count.QUERY_ROWS, Count.ACTIVE)
-    return replace(head, weights=ZERO, weights_rereads=head.weights)
+    return reread(output_head(outside, Count.QUERY_ROWS, Count.ACTIVE))
 
 
 def markov_embedding(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:

@@ -8,7 +8,7 @@ ledger columns); `fuse` makes one kernel of several.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from aisim_v41.arithmetic import Arithmetic
@@ -111,6 +111,11 @@ class Operator:
     launches: Form = Count.ACTIVE
     axes: tuple[Count, ...] = (Count.QUERY_ROWS,)
     source: str = ""
+
+
+def reread(operator: Operator) -> Operator:
+    """The operator where an earlier kernel of the step has read its weights."""
+    return replace(operator, weights=ZERO, weights_rereads=operator.weights)
 
 
 Columns = Mapping[Column, Number]

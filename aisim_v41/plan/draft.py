@@ -3,7 +3,7 @@
 A request that decodes or verifies is followed, in the same step, by the draft of its next tokens:
 ``draft_tokens`` rows through every draft block, without a mask among themselves, each row attending
 to all of them and to the last window of context. The context is a ring of each block, filled from
-the taps of every row whose taps are computed; of a prompt only the last window can stay. The
+the taps of every row that runs the tapped layers; of a prompt only the last window can stay. The
 positions of the tokens follow one another in a Markov chain, a row a request at a time.
 
 Source: model-facts §8, runtime-semantics §9; what is taken as true: docs/assumptions.md,
@@ -82,6 +82,9 @@ class DraftCounts:
         self.routing = policy.expert_routing
         self.drafted = float(policy.draft_tokens)
         self.window = float(model.attention.window)
+        # Taps exist for rows that run every tapped layer: late ones, where a cut lies before one.
+        after_cut = model.boundary is not None and max(model.draft.taps) > model.boundary
+        self.tapped = spans.HEAD_START if after_cut else spans.START
 
     def of_requests(self, requests: RequestColumns, table: Floats) -> Floats:
         """Counts of one request each [additive columns, requests].
@@ -92,7 +95,7 @@ class DraftCounts:
         """
         end, start = table[spans.END], table[spans.START]
         drafts = (requests.kind != PREFILL) & (end > start)
-        context = np.minimum(end - table[spans.LATE_START], self.window)
+        context = np.minimum(end - table[self.tapped], self.window)
         ring = np.minimum(end - table[spans.FLOOR], self.window) * drafts
         rows = self.drafted * drafts
         cached = np.maximum(ring - context, 0.0)

@@ -11,13 +11,14 @@ import numpy.typing as npt
 
 from aisim_v41.errors import InvalidInputError
 from aisim_v41.model.description import Model
-from aisim_v41.plan import spans
-from aisim_v41.plan.columns import COUNTED, has_count
+from aisim_v41.plan import draft, spans
+from aisim_v41.plan.columns import COUNTED, LayerClass, has_count
 from aisim_v41.plan.compatibility import pack
 from aisim_v41.plan.counting import LedgerProgram, StepCounts
 from aisim_v41.plan.counts import Count
 from aisim_v41.plan.plan import ForwardPass, Plan, forward_passes
 from aisim_v41.plan.policy import RuntimePolicy
+from aisim_v41.plan.reach import Floats
 from aisim_v41.plan.spans import Region
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ class Ledger:
         Raises:
             InvalidInputError: the count belongs to a whole step (activities, experts touched).
         """
-        return int(self._values(count, layer, self.passes[forward])[request])
+        where = self.program.classes[layer]
+        return int(self._values(count, where, self.passes[forward])[request])
 
     def total(self, count: Count, layer: int) -> int:
         """One count of one layer over all requests and forwards.
@@ -72,18 +74,32 @@ class Ledger:
         Raises:
             InvalidInputError: the count belongs to a whole step (activities, experts touched).
         """
-        return sum(sum(self._values(count, layer, one).tolist()) for one in self.passes)
+        where = self.program.classes[layer]
+        return sum(sum(self._values(count, where, one).tolist()) for one in self.passes)
+
+    def draft_total(self, count: Count, where: LayerClass = draft.BLOCK) -> int:
+        """One count of a draft block over all requests and forwards; 0 without speculation.
+
+        Args:
+            count: what is counted.
+            where: the drafted rows of a block, or `aisim_v41.plan.draft.CONTEXT` or ``CHAIN``.
+
+        Raises:
+            InvalidInputError: the count belongs to a whole step (activities, experts touched).
+        """
+        if self.program.draft is None:
+            return 0
+        return sum(sum(self._values(count, where, one).tolist()) for one in self.passes)
 
     def _values(
-        self, count: Count, layer: int, one: tuple[ForwardPass, StepCounts]
+        self, count: Count, where: LayerClass, one: tuple[ForwardPass, StepCounts]
     ) -> npt.NDArray[np.int64]:
-        """One count of one layer, of every request group of a forward [requests]."""
+        """One count of one layer class, of every request group of a forward [requests]."""
         if count not in PER_REQUEST:
             names = ", ".join(PER_REQUEST)
             raise InvalidInputError(f"{count} is that of a whole step; of a request: {names}")
         forward, counts = one
         copies = np.array([request.count * forward.times for request in forward.requests], np.int64)
-        where = self.program.classes[layer]
         if not has_count(count, where):
             return np.zeros_like(copies)
         single = counts.per_request[self.program.position(count, where)]
@@ -98,7 +114,8 @@ class Ledger:
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a layer and request group, in layer order within each forward.
+        """One row a layer and request group, in layer order within each forward; draft blocks
+        (kind "draft", drafted rows from the end of the context on) come last.
 
         Columns: forward, layer, request, kind (of the layer), request_kind, count, ratio,
         kv_owner, selection_producer, first_row and end_row [positions], window_floor [position],
@@ -107,44 +124,83 @@ class Ledger:
         import pandas as pd
 
         frames = []
-        for number, (forward, counts) in enumerate(self.passes):
-            requests = forward.requests
+        for number, one in enumerate(self.passes):
+            positions = one[1].positions
             for layer, cls in zip(self.plan.model.layers, self.program.classes, strict=True):
                 tail = cls.region is not Region.FULL
                 late = cls.region is Region.LATE
-                first = counts.positions[spans.HEAD_START if tail else spans.START]
-                floor = _late_floor(counts) if late else counts.positions[spans.FLOOR]
-                frames.append(
-                    pd.DataFrame(
-                        {
-                            "forward": number,
-                            "layer": layer.index,
-                            "request": range(len(requests)),
-                            "kind": str(layer.kind),
-                            "request_kind": [request.kind for request in requests],
-                            "count": [request.count * forward.times for request in requests],
-                            "ratio": layer.ratio,
-                            "kv_owner": pd.array([layer.kv_owner] * len(requests), "Int64"),
-                            "selection_producer": pd.array(
-                                [layer.selection_producer] * len(requests), "Int64"
-                            ),
-                            "first_row": first.astype(np.int64),
-                            "end_row": counts.positions[spans.END].astype(np.int64),
-                            "window_floor": floor.astype(np.int64),
-                            **{
-                                str(count): self._values(count, layer.index, (forward, counts))
-                                for count in FRAME_COUNTS
-                            },
-                        }
-                    )
+                owners = (layer.kv_owner, layer.selection_producer)
+                span = (
+                    positions[spans.HEAD_START if tail else spans.START],
+                    positions[spans.END],
+                    _late_floor(one[1]) if late else positions[spans.FLOOR],
                 )
+                values = {count: self._values(count, cls, one) for count in FRAME_COUNTS}
+                identity = (number, layer.index, str(layer.kind), layer.ratio)
+                frames.append(_frame(one[0], identity, owners, span, values))
+            frames += self._draft_frames(number, one)
         return pd.concat(frames, ignore_index=True)
+
+    def _draft_frames(self, number: int, one: tuple[ForwardPass, StepCounts]) -> list[pd.DataFrame]:
+        """Rows of the draft blocks of one forward; none without speculation."""
+        drafter = self.plan.model.draft
+        if self.program.draft is None or drafter is None:
+            return []
+        values = {count: self._values(count, draft.BLOCK, one) for count in FRAME_COUNTS}
+        values[Count.KV_ROWS] = self._values(Count.KV_ROWS, draft.CONTEXT, one)
+        end, floor = one[1].positions[spans.END], one[1].positions[spans.FLOOR]
+        rows = one[1].per_request[self.program.position(Count.QUERY_ROWS, draft.BLOCK)]
+        span = (end, end + rows, np.maximum(floor, end - self.plan.model.attention.window))
+        layers = [draft.block_layer(self.plan.model, block) for block in range(drafter.blocks)]
+        identities = [(number, layer, "draft", 0) for layer in layers]
+        return [_frame(one[0], identity, (None, None), span, values) for identity in identities]
 
     def to_text(self) -> str:
         """The ledger in words that can be checked by hand: rows and writes of each request."""
         from aisim_v41.plan.ledger_text import describe
 
         return describe(self)
+
+
+def _frame(
+    forward: ForwardPass,
+    identity: tuple[int, int, str, int],
+    owners: tuple[int | None, int | None],
+    span: tuple[Floats, Floats, Floats],
+    values: dict[Count, npt.NDArray[np.int64]],
+) -> pd.DataFrame:
+    """Rows of one layer in one forward.
+
+    Args:
+        forward: whose requests.
+        identity: forward, layer, kind, ratio.
+        owners: KV owner and selection producer.
+        span: first row, end row and window floor of every request [requests].
+        values: counts of every request [requests].
+    """
+    import pandas as pd
+
+    requests = forward.requests
+    number, layer, kind, ratio = identity
+    owner, producer = (pd.array([one] * len(requests), "Int64") for one in owners)
+    first, end, floor = (positions.astype(np.int64) for positions in span)
+    return pd.DataFrame(
+        {
+            "forward": number,
+            "layer": layer,
+            "request": range(len(requests)),
+            "kind": kind,
+            "request_kind": [request.kind for request in requests],
+            "count": [request.count * forward.times for request in requests],
+            "ratio": ratio,
+            "kv_owner": owner,
+            "selection_producer": producer,
+            "first_row": first,
+            "end_row": end,
+            "window_floor": floor,
+            **{str(count): value for count, value in values.items()},
+        }
+    )
 
 
 def _late_floor(counts: StepCounts) -> npt.NDArray[np.float64]:

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from aisim_v41.errors import MissingProfileError
-from aisim_v41.plan import spans
+from aisim_v41.plan import draft, spans
 from aisim_v41.plan.columns import LayerClass
 from aisim_v41.plan.counting import StepCounts
 from aisim_v41.plan.counts import Count
@@ -62,7 +62,26 @@ def _describe_request(ledger: Ledger, counts: StepCounts, place: int, each: str)
         layers = [index for index, _ in run]
         lines.append(f"{_name(layers, cls):<34} {each}{_rows(cls, position)}")
         lines.append(f"{'':<34} {each}reads {_reads(ledger, counts, place, cls)}")
-    return lines
+    return [*lines, *_draft_lines(ledger, counts, place, each)]
+
+
+def _draft_lines(ledger: Ledger, counts: StepCounts, place: int, each: str) -> list[str]:
+    """What the draft pass does for one request; nothing without speculation."""
+    drafter, program = ledger.plan.model.draft, ledger.program
+    if program.draft is None or drafter is None:
+        return []
+
+    def value(count: Count, where: LayerClass) -> int:
+        return int(counts.per_request[program.position(count, where), place])
+
+    first = draft.block_layer(ledger.plan.model, 0)
+    name = f"layers {first}-{first + drafter.blocks - 1} (draft)"
+    rows, context = (value(Count.QUERY_ROWS, w) for w in (draft.BLOCK, draft.CONTEXT))
+    pairs, ring = (value(count, draft.BLOCK) for count in (Count.WINDOW_PAIRS, Count.WINDOW_ROWS))
+    return [
+        f"{name:<34} {each}drafts {rows} rows, fills {context} rows of the rings",
+        f"{'':<34} {each}reads {pairs:,} pairs, {ring} rows of the rings",
+    ]
 
 
 def _name(layers: list[int], cls: LayerClass) -> str:

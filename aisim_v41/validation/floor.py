@@ -35,6 +35,7 @@ CORRELATED = {
     "gb10-res-step-c8-moe": f"8 requests of 6 verify rows: {_SHARED}",
     "gb10-res-step-c8-target_graph": f"8 requests of 6 verify rows: {_SHARED}",
     "gb10-res-step-c8": f"8 requests of 6 verify rows: {_SHARED}",
+    "gb10-mia-thr-code-c8": f"8 requests of 6 verify and 5 drafted rows: {_SHARED}",
 }
 """Cases that are faster than independent uniform routing allows, with the reason. Any other is said
 to be unexplained."""

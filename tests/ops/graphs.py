@@ -11,7 +11,8 @@ from typing import NamedTuple
 from aisim_v41.model.description import Model
 from aisim_v41.model.load import load_model
 from aisim_v41.model.parallel import Parallel
-from aisim_v41.ops.backbone import Backbone, backbone
+from aisim_v41.ops.backbone import Backbone
+from aisim_v41.ops.forward import whole_forward
 from aisim_v41.ops.graph import tasks_of
 from aisim_v41.ops.operator import Columns, Task, Traffic
 from aisim_v41.ops.rank import Rank, rank_of
@@ -39,9 +40,9 @@ class Built(NamedTuple):
 
     @property
     def by_layer(self) -> dict[int, list[Task]]:
-        """The same by layer; -1 is before the first, 40 after the last."""
+        """The same by layer; -1 is before the first, 40 after the last, draft blocks from 41."""
         found = defaultdict(list)
-        for step in (*self.backbone.chain, *self.backbone.beside):
+        for step in self.backbone.steps:
             found[step.layer] += tasks_of(step.node)
         return dict(found)
 
@@ -58,7 +59,7 @@ def built(
     chosen = model() if of is None else of
     rank = rank_of(chosen, Parallel(tp=tp), runtime, has_fp4=has_fp4)
     program = ledger_program(chosen, runtime)
-    return Built(rank, program, backbone(rank, program))
+    return Built(rank, program, whole_forward(rank, program))
 
 
 def counts(runtime: RuntimePolicy, *requests: Request) -> dict[Column, Fraction]:

@@ -24,8 +24,11 @@ def published_config() -> dict:
     return json.loads(find("profiles", REAL, "/config.json").read_text(encoding="utf-8"))
 
 
-def shrunken_model(random: Random) -> Model:
-    """A small model of the same architecture: other layers, sources, ratios and knees."""
+def shrunken_model(random: Random, *, drafter: bool = False) -> Model:
+    """A small model of the same architecture: other layers, sources, ratios and knees.
+
+    With a ``drafter`` it has one to three draft blocks, which tap any layers.
+    """
     config = copy.deepcopy(published_config())
     text = config["text_config"]
     del config["vision_config"]
@@ -54,7 +57,22 @@ def shrunken_model(random: Random) -> Model:
         "candidate_topk_blocks": blocks,
         "candidate_block_size": size,
     }
+    if drafter:
+        text |= _drafter(random, ratios)
     return model_from_config(config, name="shrunken")
+
+
+def _drafter(random: Random, ratios: list[int]) -> dict:
+    """Config fields of a drafter, whose blocks have a ratio of 0 each."""
+    blocks, experts = random.randint(1, 3), random.randint(2, 9)
+    taps = random.sample(range(len(ratios)), random.randint(1, min(3, len(ratios))))
+    return {
+        "num_nextn_predict_layers": blocks,
+        "compress_ratios": ratios + [0] * blocks,
+        "dspark_target_layer_ids": sorted(taps),
+        "dspark_n_routed_experts": experts,
+        "dspark_num_experts_per_tok": random.randint(1, min(3, experts)),
+    }
 
 
 def _layers(random: Random) -> tuple[list[int], list[int], list[int]]:

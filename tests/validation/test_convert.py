@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 import aisim_v41 as aisim
+from aisim_v41.validation.bound import reported_tasks
 from aisim_v41.validation.cases import Case
 from aisim_v41.validation.conversion import Conversion, Part, Reason
 from aisim_v41.validation.convert import convert
@@ -278,12 +279,46 @@ def test_kernel_groups(converted: Converted) -> None:
         ("b200-trace-ttft-c1", Reason.NO_TRACE),
         ("gb200-dyn-agg-ttft-p50", Reason.NO_LENGTHS),
         ("b200-prof-ekern-p64k-other", Reason.KERNELS_NOT_NAMED),
-        ("gb10-res-step-c8-draft_graph", Reason.DRAFT_NOT_MODELLED),
+        ("b200-prof-ekern-p64k-sampling_draft", Reason.KERNELS_NOT_NAMED),
         ("b200-prof-ekern-p64k-norm_rope_quant", Reason.NOTHING_CERTAIN),
     ],
 )
 def test_why_a_case_has_no_bound(cases: dict[str, Case], name: str, reason: Reason) -> None:
     assert convert(cases[name]) is reason
+
+
+def test_steps_are_read_with_speculation_where_the_time_holds_the_draft(
+    converted: Converted,
+) -> None:
+    """What a time holds is stated apart from what ran: a group of the target's kernels has none."""
+    for name, tokens in (
+        ("gb300-39674-pr-step-c1", 5),
+        ("gb10-res-step-c8", 5),
+        ("gb10-res-step-c8-draft_graph", 5),
+        ("gb10-res-step-c8-target_graph", None),
+        ("b200-prof-ekern-p64k-moe", None),
+        ("mi355-fix-sgl-off-opus-step-c1", None),
+    ):
+        for claim in converted(name).claims:
+            for way in claim.ways:
+                for chosen in (way.policy, way.preset):
+                    assert (chosen.speculation == "dspark") == (tokens is not None), name
+                    assert chosen.draft_tokens == (tokens or 5), name
+
+
+def test_a_draft_graph_is_the_kernels_on_drafted_rows(converted: Converted) -> None:
+    found = converted("gb10-res-step-c8-draft_graph")
+    assert found.group is not None
+    model = aisim.load_model("deepseek-v4.1-flash")
+    assert isinstance(model, aisim.Model)
+    way = found.claims[0].ways[0]
+    step = aisim.compile(
+        model, found.machine.packaged, parallel=found.machine.parallel, policy=way.preset
+    )
+    names = [task.name for task in reported_tasks(step, found.group)]
+    assert names.count("draft_sparse_attention") == 3
+    assert names.count("draft_markov_head") == 5
+    assert not [n for n in names if "context" in n or n == "draft_main_proj" or "draft" not in n]
 
 
 def test_what_is_unknown_is_a_reason_and_no_crash(cases: dict[str, Case]) -> None:
