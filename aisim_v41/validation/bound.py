@@ -22,7 +22,6 @@ from aisim_v41.ops.operator import Task
 from aisim_v41.plan.compatibility import check_requests
 from aisim_v41.plan.plan import forward_passes
 from aisim_v41.plan.policy import RuntimePolicy
-from aisim_v41.plan.spans import Region
 from aisim_v41.validation.conversion import Claim, Conversion, Part, Way
 from aisim_v41.validation.groups import KernelGroup
 
@@ -177,13 +176,8 @@ def _tasks(
     compiled: CompiledGraph, group: KernelGroup, wanted: Callable[[Task], bool]
 ) -> Iterator[Task]:
     """Kernels of a forward that a group asks for, each as often as it runs."""
-    backbone = compiled.backbone
-    for step in backbone.draft if group.drafts else (*backbone.chain, *backbone.beside):
-        if group.layers and step.layer not in group.layers:
-            continue
-        for task in compiled.tasks_in(step.node):
-            if wanted(task) and task.rows.region is not Region.DRAFT_CONTEXT:
-                yield task
+    for step in group.steps(compiled.backbone):
+        yield from (task for task in compiled.tasks_in(step.node) if wanted(task))
 
 
 def reported_tasks(compiled: CompiledGraph, group: KernelGroup) -> Iterator[Task]:

@@ -8,9 +8,12 @@ bound, and what OP predicts for it). Where the rules of a source are public they
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from aisim_v41.ops.backbone import Backbone, Step
 from aisim_v41.ops.operator import Family, Task
+from aisim_v41.plan.spans import Region
 
 FIRST_LAYER = (0,)
 ENGRAM_OWNERS = (2, 8, 14)
@@ -41,8 +44,16 @@ class KernelGroup:
     sorted_as: str = ""
     drafts: bool = False
 
+    def steps(self, backbone: Backbone) -> Iterator[Step]:
+        """Parts of a forward that it may hold kernels of."""
+        for step in backbone.draft if self.drafts else (*backbone.chain, *backbone.beside):
+            if not self.layers or step.layer in self.layers:
+                yield step
+
     def holds(self, task: Task) -> bool:
         """Whether the source counts a kernel in this group."""
+        if self.drafts and task.rows.region is Region.DRAFT_CONTEXT:
+            return False
         if self.sorted_as:
             return kernel_group(task) == self.sorted_as
         named = not self.names or bool(self.names & set(task.replaces))

@@ -181,12 +181,9 @@ def _calls(forward: OpForward, group: KernelGroup | None) -> Iterable[tuple[Task
     backbone = forward.compiled.backbone
     one = 1 / len(group.layers) if group is not None and group.each else 1.0
     found: dict[int, tuple[Task, float]] = {}
-    for step in (*backbone.chain, *backbone.beside):
+    for step in backbone.steps if group is None else group.steps(backbone):
         for task in forward.compiled.tasks_in(step.node):
-            inside = group is None or (
-                group.holds(task) and (not group.layers or step.layer in group.layers)
-            )
-            if inside:
+            if group is None or group.holds(task):
                 found[id(task)] = (task, found.get(id(task), (task, 0.0))[1] + one)
     return found.values()
 
