@@ -68,6 +68,12 @@ INDEXER_PLACEMENT = "replicated"
 """Every engine copies the indexer (runtime-semantics §4.1); the reference alone splits its heads,
 and then sums scores over the ranks."""
 
+ANCHORS = {"vllm fork": "prompt_end"}
+"""Engine of a case -> where the tail of late layers ends, where its code says so and the case does
+not. The fork for sm89 and sm120 runs late layers with the chunk that ends the prompt alone: chunks
+before it keep their last 128 rows for it and plan no late row (`plan_ced_step` in
+vllm/models/deepseek_v4_1/nvidia/ced.py of github.com/yhfgyyf/vllm-deepseek-v4-sm89, 86d35745)."""
+
 RESIDENCY = {"hbm": "hbm", "host_sharded": "host_shared", "disk": "host_shared"}
 """Engram of a case -> residency of the floor. On the host or a disk, rows may be shared (their sum
 over ranks is then not needed); their transfer is no part of a bound."""
@@ -194,7 +200,7 @@ def lean_policy(case: Case, *, decoder_replay: bool, hit_without_window: bool) -
 def preset_policy(case: Case, *, decoder_replay: bool, hit_without_window: bool) -> RuntimePolicy:
     """What a user gets for the engine of a case, with the replays and Engram of the case."""
     residency = case.policy.engram or case.take.get("engram", "hbm")
-    anchor = case.policy.late_anchor
+    anchor = case.policy.late_anchor or ANCHORS.get(case.engine)
     stated = {} if anchor is None else {"replay_anchor": anchor}
     return policy(
         ENGINES[case.engine],

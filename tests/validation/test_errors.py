@@ -151,10 +151,20 @@ def test_published_gains_are_ratios_of_replay_off_and_on(table: ErrorReport):
     assert {case.name for case in load_ratios() if case.usable == "zero_shot"} < set(gains)
     assert {e.measured for e in gains.values()} == {1.37, 1.56, 1.88, 1.90707965}
     for e in gains.values():
-        assert 1 < e.predicted < 1.879  # the count of rows and layers is the most there is
+        # Half the layers are late: twice is the most there is, where early chunks run none of them.
+        assert 1 < e.predicted < 2
         assert e.low is not None
         assert e.high is not None
         assert e.low < e.predicted < e.high
+
+
+def test_late_layers_of_the_last_chunk_alone_explain_the_gain_over_pcie(table: ErrorReport):
+    # The fork's code plans no late row before the prompt's last chunk. A tail in each chunk of 4096
+    # could gain 1.852 at most (count of rows and layers), below the 1.88 and 1.907 published.
+    gains = {e.case: e for e in table.errors if e.case.startswith("rtx4090-replay-gain")}
+    assert len(gains) == 2
+    for e in gains.values():
+        assert e.predicted == pytest.approx(e.measured, rel=0.08)
 
 
 def test_the_middle_of_an_interval_is_compared(table: ErrorReport, cases: dict[str, Case]):

@@ -106,3 +106,16 @@ def test_the_lean_reading_is_never_above_the_preset(
     preset = bounds(packaged.with_overrides(expert_routing="independent"))
     assert lean[0] <= preset[0]
     assert lean[1] <= preset[1]
+
+
+def test_an_anchor_that_the_code_of_a_build_states_is_taken(cases: dict[str, Case]) -> None:
+    fork = preset_policy(
+        cases["rtx4090-replay-on-128k"], decoder_replay=True, hit_without_window=False
+    )
+    assert fork.replay_anchor == "prompt_end"
+    main = replace(cases["rtx4090-replay-on-128k"], engine="vllm")
+    assert (
+        preset_policy(main, decoder_replay=True, hit_without_window=False).replay_anchor
+        == aisim.policy("vllm").replay_anchor
+        == "step_end"
+    )
