@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from aisim_v41.estimators.entry import estimate
-from aisim_v41.hardware import load_hardware
+from aisim_v41.evidence.calibration import load_calibration
+from aisim_v41.hardware import FOLDER, SUFFIX, load_hardware
 from aisim_v41.model.load import load_model
 from aisim_v41.plan.plan import Plan
+from aisim_v41.resources import names
 from aisim_v41.units import MILLISECOND
 from aisim_v41.validation.cases import Case, load_ratios
 from aisim_v41.validation.conversion import Conversion
@@ -284,3 +286,15 @@ def test_a_case_that_is_faster_by_half_is_that_far_off(cases: dict[str, Case]):
     (halved,) = run_error_table(cases=[replace(case, measured=case.measured / 2)]).errors
     assert halved.predicted == as_it_is.predicted
     assert halved.relative == pytest.approx(2 * (1 + as_it_is.relative) - 1)
+
+
+# --- what laws have seen --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gpu", names(FOLDER, SUFFIX))
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_laws_saw_kernels_only(gpu: str, engine: str, cases: dict[str, Case]):
+    """No whole step, prompt or token shaped a law: those that did are groups of kernels."""
+    used = load_calibration(load_hardware(gpu), engine).used_cases
+    assert used <= set(cases)
+    assert {cases[name].kind for name in used} <= {"kernel_group"}
