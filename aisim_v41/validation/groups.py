@@ -45,8 +45,12 @@ class KernelGroup:
     drafts: bool = False
 
     def steps(self, backbone: Backbone) -> Iterator[Step]:
-        """Parts of a forward that it may hold kernels of."""
-        for step in backbone.draft if self.drafts else (*backbone.chain, *backbone.beside):
+        """Parts of a forward that it may hold kernels of.
+
+        A profile that sorts by name does not know the draft pass from the target.
+        """
+        every = backbone.steps if self.sorted_as else (*backbone.chain, *backbone.beside)
+        for step in backbone.draft if self.drafts else every:
             if not self.layers or step.layer in self.layers:
                 yield step
 
@@ -167,6 +171,8 @@ SORTED_BY_NAME: dict[str, str] = {
     "compress_project": "dense_gemm",
     "engram_project": "dense_gemm",
     "output_head": "dense_gemm",
+    "main_proj": "dense_gemm",
+    "markov_head": "dense_gemm",
     # The rest, where it is a kernel of its own.
     "router_select": "moe",
     "index_query_rope": "indexer",
@@ -182,6 +188,12 @@ SORTED_BY_NAME: dict[str, str] = {
     "final_norm": "norm_rope_quant",
     "stream_copy": "norm_rope_quant",
     "embedding": "norm_rope_quant",
+    "tap": "norm_rope_quant",
+    "main_norm": "norm_rope_quant",
+    "markov_embedding": "norm_rope_quant",
+    "sample_target": "sampling_draft",
+    "sample_draft": "sampling_draft",
+    "confidence": "sampling_draft",
 }
 """Operator -> group, where kernels are sorted by patterns on their names; of a fused kernel the
 first operator of this order counts. Collectives are "comm".
@@ -189,9 +201,10 @@ first operator of this order counts. Collectives are "comm".
 Source: the patterns of ``dsv41/scripts/b200_tp4_1006/kernel_summary.py`` (kkHuang-amd/claude-skills
 @2ec4bd32): "mla" or "fmhaSm100" are attention; "mqa_logits" and "topk" the indexer; "Cache",
 "compress" and "kv_insert" the compressor; "bmm_", "moe::" and "routing" (of the fused MoE) are MoE;
-"mhc" and "hc_" mHC, its product of statistics included; then "engram"; and any "gemm" left is
-dense, so that the shared expert, the router's gate and every projection of indexer, compressor and
-Engram are dense. Quantisation goes to the elementwise group before all others.
+"mhc" and "hc_" mHC, its product of statistics included; then "engram"; then "sample" and "argmax";
+and any "gemm" left is dense, so that the shared expert, the router's gate and every projection of
+indexer, compressor, Engram and draft are dense. Quantisation goes to the elementwise group before
+all others.
 """
 
 

@@ -15,7 +15,10 @@ from aisim_v41.validation.groups import GROUPS, SORTED_BY_NAME, group_of, kernel
 def tasks(model: aisim.Model) -> dict[str, tuple[str, ...]]:
     """Kernels of a vLLM step by group."""
     compiled = CompiledSol(
-        model, aisim.load_hardware("b200"), aisim.Parallel(tp=4), aisim.policy("vllm")
+        model,
+        aisim.load_hardware("b200"),
+        aisim.Parallel(tp=4),
+        aisim.policy("vllm", speculation="dspark"),
     )
     found: dict[str, set[str]] = defaultdict(set)
     for task in compiled.tasks:
@@ -31,13 +34,13 @@ def test_every_kernel_has_a_group(tasks: dict[str, tuple[str, ...]]):
 def test_products_are_dense_whoever_calls_them(tasks: dict[str, tuple[str, ...]]):
     assert {"shared_expert", "router", "engram_project", "output_head", "index_weights",
             "compress_project"} <= set(tasks["dense_gemm"])  # fmt: skip
-    assert set(tasks["moe"]) == {"routed_experts"}
+    assert set(tasks["moe"]) == {"routed_experts", "draft_routed_experts"}
     assert set(tasks["engram"]) == {"engram_lookup", "engram_gate"}
 
 
 def test_groups_of_elementary_operators_are_apart(model: aisim.Model):
     """Unfused, every operator is in the group that the list names, and in one only."""
-    unfused = aisim.policy("vllm", fusion="elementary")
+    unfused = aisim.policy("vllm", fusion="elementary", speculation="dspark")
     compiled = CompiledSol(model, aisim.load_hardware("b200"), aisim.Parallel(tp=4), unfused)
     names = {*SORTED_BY_NAME.values(), "comm"}
     for task in compiled.tasks:
@@ -46,7 +49,7 @@ def test_groups_of_elementary_operators_are_apart(model: aisim.Model):
             for name in names
             if (group := group_of("b200-prof", name)) is not None and group.holds(task)
         ]
-        expected = "comm" if task.family.value == "collective" else SORTED_BY_NAME[task.name]
+        expected = "comm" if task.family.value == "collective" else SORTED_BY_NAME[task.replaces[0]]
         assert holding == [expected], task.name
 
 
