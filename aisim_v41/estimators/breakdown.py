@@ -42,6 +42,11 @@ class ForwardPrice(Protocol):
         """Its time [s]."""
         ...
 
+    @property
+    def waits_s(self) -> float:
+        """Of it, what kernels wait for their host [s]."""
+        ...
+
     def task_seconds(self, task: Task) -> float:
         """Time of one call alone [s]."""
         ...
@@ -143,7 +148,7 @@ class Breakdown:
         """Operators on the longest way through the graph [s], longest first.
 
         What a block takes beyond its longest member, because the members share a resource, appears
-        as "shared <resource>".
+        as "shared <resource>"; what kernels wait for an eager host as "host".
         """
         path: dict[str, float] = defaultdict(float)
         for forward in self.forwards:
@@ -151,6 +156,8 @@ class Breakdown:
                 forward, forward.arranged(self.compiled.graph), {}
             ).items():
                 path[name] += forward.times * seconds
+            if forward.waits_s:
+                path["host"] += forward.times * forward.waits_s
         return dict(sorted(path.items(), key=lambda item: -item[1]))
 
     def parts(self) -> dict[str, float]:
@@ -183,7 +190,10 @@ class Breakdown:
             after = timeline.place_steps(compiled.backbone.chain, start, 0)
             longest = max(after, beside)
             end = clock + forward.total_s - self._draft_seconds(forward)
-            timeline.wait(compiled.target, longest, end, 0, len(compiled.model.layers))
+            kernels = end - forward.waits_s
+            timeline.wait(compiled.target, longest, kernels, 0, len(compiled.model.layers))
+            if forward.waits_s:
+                timeline.add("host", kernels, end, 0, len(compiled.model.layers), "host")
             timeline.place_steps(compiled.backbone.draft, end, 0)
             clock += forward.times * forward.total_s
         return tuple(rows)
@@ -244,7 +254,7 @@ class _Timeline:
         if isinstance(node, Task):
             length = self.forward.task_seconds(node)
             limit = int(np.argmax(self.forward.shared(node)))
-            self._add(node.name, start, start + length, lane, layer, limit)
+            self.add(node.name, start, start + length, lane, layer, str(RESOURCES[limit]))
             return length
         if isinstance(node, Seq):
             end = start
@@ -264,11 +274,12 @@ class _Timeline:
         """A block that its members have left unfinished, since they share a resource."""
         if end - start > ROUNDING * end:
             limit = int(np.argmax(self.forward.shared(node)))
-            self._add(f"shared {RESOURCES[limit]}", start, end, lane, layer, limit)
+            self.add(f"shared {RESOURCES[limit]}", start, end, lane, layer, str(RESOURCES[limit]))
 
-    def _add(
-        self, operator: str, start: float, end: float, lane: int, layer: int, limit: int
+    def add(
+        self, operator: str, start: float, end: float, lane: int, layer: int, bound: str
     ) -> None:
+        """One row; none where it would take no time."""
         if end > start:
             self.rows.append(
                 {
@@ -278,6 +289,6 @@ class _Timeline:
                     "lane": lane,
                     "start_ms": start / MILLISECOND,
                     "end_ms": end / MILLISECOND,
-                    "bound": str(RESOURCES[limit]),
+                    "bound": bound,
                 }
             )

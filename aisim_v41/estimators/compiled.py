@@ -40,6 +40,7 @@ from aisim_v41.plan.ledger import ledger_program
 from aisim_v41.plan.plan import forward_passes
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.request import Request
+from aisim_v41.plan.spans import RequestColumns
 from aisim_v41.units import MILLISECOND
 
 if TYPE_CHECKING:
@@ -96,6 +97,10 @@ class CompiledGraph(ABC):
     def seconds(self, counts: Floats) -> Floats:
         """Seconds of a forward from its counts: a scalar array for [columns], [steps] for more."""
 
+    def priced(self, requests: RequestColumns, *, one_step: bool) -> Floats:
+        """Seconds of requests as columns: of one forward, or of one a column [steps]."""
+        return self.seconds(self.program.count(requests, one_step=one_step).totals)
+
     def price(self, task: Task) -> Price:
         """Seconds of a task on each resource, as forms."""
         key = id(task)
@@ -113,11 +118,10 @@ class CompiledGraph(ABC):
             requests = _listed("requests", requests)
         columns = check_requests(self.model, self.policy, requests)
         if self.policy.encoder_replay != "separate":
-            return float(self.seconds(self.program.count(columns, one_step=True).totals))
+            return float(self.priced(columns, one_step=True))
         total = 0.0
         for forward in forward_passes(requests, self.policy):
-            counts = self.program.count(pack(forward.requests), one_step=True).totals
-            total += forward.times * float(self.seconds(counts))
+            total += forward.times * float(self.priced(pack(forward.requests), one_step=True))
         return total
 
     def sweep(self, frame: pd.DataFrame, *, chunk_steps: int | None = None) -> pd.DataFrame:
@@ -149,8 +153,7 @@ class CompiledGraph(ABC):
         seconds = np.empty(len(frame))
         for first in range(0, len(frame), chunk_steps):
             part = columns.rows(first, first + chunk_steps)
-            counts = self.program.count(part, one_step=False).totals
-            seconds[first : first + chunk_steps] = self.seconds(counts)
+            seconds[first : first + chunk_steps] = self.priced(part, one_step=False)
         return frame.assign(latency_ms=seconds / MILLISECOND)
 
     def sweep_frames(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:

@@ -76,4 +76,10 @@ def _evidence(estimate: Estimate) -> list[str]:
     if estimate.method == "sol":
         return []
     shares = sorted(estimate.source_share.items(), key=lambda item: -item[1])
-    return ["kernel time rests on: " + ", ".join(f"{name} {share:.0%}" for name, share in shares)]
+    lines = ["time rests on: " + ", ".join(f"{name} {share:.0%}" for name, share in shares)]
+    if estimate.host_s:
+        decides = "decides" if "host" in estimate.source_share else "is hidden"
+        lines.append(
+            f"host path of the eager parts: {estimate.host_s / MILLISECOND:.3f} ms, {decides}"
+        )
+    return lines

@@ -24,7 +24,9 @@ from aisim_v41.estimators.sol import assumptions, sol_bounds
 from aisim_v41.hardware import Hardware
 from aisim_v41.ops.graph import Node
 from aisim_v41.ops.operator import Task
-from aisim_v41.plan.ledger import ledger
+from aisim_v41.plan.captured import Mask
+from aisim_v41.plan.compatibility import pack
+from aisim_v41.plan.ledger import Ledger, ledger
 from aisim_v41.plan.plan import Plan
 
 BUILD_ERROR = 0.15
@@ -46,13 +48,16 @@ class Op:
         """
         compiled = compiled_op(plan.model, hardware, plan.parallel, plan.policy)
         counted = ledger(plan)
-        forwards = tuple(
-            OpForward(compiled, forward.times, counts.totals) for forward, counts in counted.passes
-        )
+        forwards = op_forwards(compiled, counted)
         sol = compiled_sol(plan.model, hardware, plan.parallel, plan.policy)
         bounds = sol_bounds(sol, counted)
         latency = sum(forward.times * forward.total_s for forward in forwards)
-        half = np.hypot(_kernel_error(forwards), BUILD_ERROR * latency)
+        by_kernels = tuple(forward for forward in forwards if not forward.waits_s)
+        device = sum(forward.times * forward.device_s for forward in by_kernels)
+        host = sum(forward.times * forward.host_s for forward in forwards)
+        by_host = sum(forward.times * forward.host_s for forward in forwards if forward.waits_s)
+        errors = (BUILD_ERROR * device, compiled.host.error_relative * by_host)
+        half = np.hypot(_kernel_error(by_kernels), np.hypot(*errors))
         busy = np.zeros(len(RESOURCES))
         for forward in forwards:
             busy += forward.times * (compiled.resource_totals @ forward.counts)
@@ -68,6 +73,7 @@ class Op:
             warnings=(*plan.warnings, *assumptions(plan)),
             breakdown=Breakdown(compiled, forwards),
             beyond=_beyond(forwards),
+            host_s=host,
         )
 
 
@@ -78,15 +84,32 @@ class OpForward:
     compiled: CompiledOp
     times: int
     counts: Floats
+    uncaptured: Mask | None = None
+    """Whether the step is larger than every captured graph."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as what it is made from, without what was computed on the way."""
-        return type(self), (self.compiled, self.times, self.counts)
+        return type(self), (self.compiled, self.times, self.counts, self.uncaptured)
 
-    @cached_property
+    @property
     def total_s(self) -> float:
         """Time of the forward [s]."""
-        return float(self.compiled.seconds(self.counts))
+        return max(self.device_s, self.host_s)
+
+    @cached_property
+    def device_s(self) -> float:
+        """Time of its kernels [s]."""
+        return float(self.compiled.device_seconds(self.counts))
+
+    @cached_property
+    def host_s(self) -> float:
+        """Time that the host needs to issue it [s]."""
+        return float(self.compiled.host.seconds(self.counts, self.uncaptured))
+
+    @property
+    def waits_s(self) -> float:
+        """What the host adds to the kernels' time [s]."""
+        return self.total_s - self.device_s
 
     @cached_property
     def _seconds(self) -> Floats:
@@ -116,6 +139,16 @@ class OpForward:
         return node if self.compiled.overlaps(self.counts) else serial(node)
 
 
+def op_forwards(compiled: CompiledOp, counted: Ledger) -> tuple[OpForward, ...]:
+    """The forwards of a plan, with the dummy rows of the graphs that they replay."""
+    found = []
+    for forward, counts in counted.passes:
+        requests = pack(forward.requests)
+        filled, uncaptured = compiled.captured.filled(requests, counts.totals, one_step=True)
+        found.append(OpForward(compiled, forward.times, filled, uncaptured))
+    return tuple(found)
+
+
 def _kernel_error(forwards: tuple[OpForward, ...]) -> float:
     """Half-width of the 90 % band from the laws' errors [s].
 
@@ -129,9 +162,11 @@ def _kernel_error(forwards: tuple[OpForward, ...]) -> float:
 
 
 def _source_share(forwards: tuple[OpForward, ...]) -> dict[str, float]:
-    """Share of the kernels' time by kind of evidence."""
+    """Share of the kernels' time by kind of evidence, and of what the host adds."""
     shares: dict[str, float] = defaultdict(float)
     for forward in forwards:
+        if forward.waits_s:
+            shares["host"] += forward.times * forward.waits_s
         for kernel in forward.kernels:
             shares[kernel.tag] += forward.times * kernel.seconds
     total = sum(shares.values())

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aisim_v41.estimators.compiled import CompiledGraph, Floats
+from aisim_v41.estimators.execution import HostPath
 from aisim_v41.estimators.op_curves import row_curves
 from aisim_v41.estimators.op_evidence import Kernel, KernelEvidence, evidence_of
 from aisim_v41.estimators.op_laws import Feature, bindings_of
@@ -29,8 +30,10 @@ from aisim_v41.model.description import Model
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.ops.graph import Node, Par, Seq, seq, tasks_of
 from aisim_v41.ops.operator import Task
+from aisim_v41.plan.captured import CapturedSteps, Mask
 from aisim_v41.plan.columns import ACTIVITY, Column
 from aisim_v41.plan.policy import RuntimePolicy
+from aisim_v41.plan.spans import RequestColumns
 
 SIDE_STREAM_GPUS = {"sglang": ("sm10", "sm12")}
 """Architectures on which a preset's engine overlaps kernels; elsewhere any NVIDIA GPU."""
@@ -98,6 +101,8 @@ class CompiledOp(CompiledGraph):
         self._tabulate()
         self.overlapped = composition(self.builder, self.tasks, self.graph)
         self.serial = composition(self.builder, self.tasks, serial(self.graph))
+        self.host = HostPath(self, self.calibration.launch, self.engine)
+        self.captured = CapturedSteps(self.program)
 
     def _evidence(self, task: Task) -> Iterator[KernelEvidence]:
         price = self.price(task)
@@ -234,8 +239,22 @@ class CompiledOp(CompiledGraph):
                 share = seconds / sum(own) if sum(own) else 1 / len(own)
                 yield Kernel(task, kernel.law, total * share, tag, error, reason, kernel)
 
-    def seconds(self, counts: Floats) -> Floats:
-        """Seconds of a forward."""
+    def seconds(self, counts: Floats, uncaptured: Mask | None = None) -> Floats:
+        """Seconds of a forward: the longer of what its kernels and what its host takes.
+
+        Args:
+            counts: [columns] of one step, or [columns, steps].
+            uncaptured: decode steps above every captured size, which run eagerly.
+        """
+        return np.maximum(self.device_seconds(counts), self.host.seconds(counts, uncaptured))
+
+    def priced(self, requests: RequestColumns, *, one_step: bool) -> Floats:
+        """Seconds of requests as columns, filled up to captured sizes."""
+        totals = self.program.count(requests, one_step=one_step).totals
+        return self.seconds(*self.captured.filled(requests, totals, one_step=one_step))
+
+    def device_seconds(self, counts: Floats) -> Floats:
+        """Seconds of a forward's kernels, as if the host were never late."""
         wide = counts.ndim > 1
         steps = whole_blocks(counts) if wide else counts
         overlaps, spent = self.overlaps(steps), self.task_seconds(steps)

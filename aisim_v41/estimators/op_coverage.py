@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from aisim_v41.estimators.compiled import Floats
+from aisim_v41.estimators.op import op_forwards
 from aisim_v41.estimators.op_compiled import CompiledOp, compiled_op
 from aisim_v41.estimators.op_evidence import Kernel
 from aisim_v41.evidence.laws import LawKind
@@ -62,15 +63,15 @@ def coverage(plan: Plan, hardware: Hardware) -> pd.DataFrame:
     times: dict[_Key, float] = defaultdict(float)
     calls: dict[_Key, float] = defaultdict(float)
     kernels: dict[_Key, tuple[Kernel, float]] = {}
-    for forward, counts in ledger(plan).passes:
-        for kernel in compiled.kernels(counts.totals):
+    for forward in op_forwards(compiled, ledger(plan)):
+        for kernel in forward.kernels:
             case = (
-                "" if kernel.tag == "measured" else collector_case(compiled, kernel, counts.totals)
+                "" if kernel.tag == "measured" else collector_case(compiled, kernel, forward.counts)
             )
             key = _Key(kernel.task.name, kernel.law.key, kernel.tag, case)
             times[key] += forward.times * kernel.seconds
             calls[key] += forward.times * float(compiled.calls[compiled.place_of(kernel.task)])
-            kernels.setdefault(key, (kernel, _rows(compiled, kernel, counts.totals)))
+            kernels.setdefault(key, (kernel, _rows(compiled, kernel, forward.counts)))
     total = sum(times.values())
     rows = []
     for key in sorted(times, key=lambda key: -times[key]):

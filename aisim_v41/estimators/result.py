@@ -49,6 +49,8 @@ class Estimate:
         warnings: what a reader may misread.
         beyond: sizes that lie outside what their evidence covers, one text each.
         breakdown: what `rows`, `path` and `timeline` are made from when they are asked for.
+        host_s: time that the host needs to issue the step's eager parts [s]; it decides where it
+            is longer than that of the kernels. 0 for a bound, and where one graph is replayed.
     """
 
     plan: Plan
@@ -62,6 +64,7 @@ class Estimate:
     warnings: tuple[str, ...]
     breakdown: Breakdown = field(repr=False, compare=False)
     beyond: tuple[str, ...] = ()
+    host_s: float = 0.0
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
@@ -180,6 +183,7 @@ class Estimate:
                 "launch": self.bounds.launch_s / MILLISECOND,
             },
             "parts_ms": {name: seconds / MILLISECOND for name, seconds in self.parts.items()},
+            "host_ms": self.host_s / MILLISECOND,
             "utilisation": self.utilisation,
             "source_share": dict(self.source_share),
             "critical_path_ms": {k: v / MILLISECOND for k, v in self.path.items()},

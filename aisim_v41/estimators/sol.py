@@ -69,6 +69,8 @@ class SolForward:
     times: int
     counts: Floats
     total_s: float
+    waits_s: float = 0.0
+    """A bound has no host."""
 
     def task_seconds(self, task: Task) -> float:
         """The longest of the task's resources [s]."""

@@ -122,7 +122,8 @@ class Launch:
         framework_call_s: one call through the framework (module, checks, dispatch, launch) [s].
         bare_launch_s: one more kernel inside a call [s].
         graph_node_gap_s: between two kernels of a CUDA graph [s].
-        python_factor: Python-heavy modules take this many times an x86 host's time.
+        python_call_s: one call inside an engine's own Python code, its share of that code
+            included [s]; 20 us on x86 is the unit in which such code is counted.
         error_relative: between processes on one machine.
         origin, sources: as in `CalibratedLaw`.
     """
@@ -131,7 +132,7 @@ class Launch:
     framework_call_s: float
     bare_launch_s: float
     graph_node_gap_s: float
-    python_factor: float
+    python_call_s: float
     error_relative: float
     origin: Origin
     sources: tuple[str, ...]

@@ -36,7 +36,7 @@ _HOST_FIELDS = (
     "framework_call_s",
     "bare_launch_s",
     "graph_node_gap_s",
-    "python_factor",
+    "python_call_s",
     "error_relative",
     "sources",
 )

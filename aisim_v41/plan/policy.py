@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from aisim_v41.errors import InvalidInputError, MissingProfileError, nearest
 from aisim_v41.model.sharding import ShardingRules
+from aisim_v41.plan.sizes import EVERY, captured_sizes
 
 POLICY_FILE = "deepseek-v4.1-flash/policies"
 
@@ -85,8 +86,15 @@ class RuntimePolicy:
         fusion: Fusion profile, see `aisim_v41.ops.fusion`.
         decode_streams: Kernels of decode and verify steps that do not depend on each other run on
             side streams ("side") or one after another ("single"); prefill always does the latter.
-        prefill_execution: "eager", "breakable_graph" or "full_graph".
+        prefill_execution: "eager", "breakable_graph" (attention, and late layers of a replay, run
+            eagerly between captured pieces) or "full_graph".
+        prefill_graph_tokens: Largest step with a prefill that graphs were captured for [tokens];
+            larger ones run eagerly. 0: of any size.
         decode_execution: "eager" or "full_graph".
+        decode_graph_sizes: Batch sizes captured for decode steps, as in "1, 2, 4, 8-256/8", or
+            "every": a step is filled up to the next and runs eagerly above the largest.
+        verify_graph_sizes: The same for verify steps.
+        graph_size_counts: What such a size counts: "requests" or "rows".
 
     Memory (runtime-semantics §6):
 
@@ -163,7 +171,11 @@ class RuntimePolicy:
     fusion: Literal["elementary", "single_pass", "sglang_decode", "vllm_mega_mhc"] = "single_pass"
     decode_streams: Literal["side", "single"] = "side"
     prefill_execution: Literal["eager", "breakable_graph", "full_graph"] = "eager"
+    prefill_graph_tokens: int = 0
     decode_execution: Literal["eager", "full_graph"] = "full_graph"
+    decode_graph_sizes: str = EVERY
+    verify_graph_sizes: str = EVERY
+    graph_size_counts: Literal["requests", "rows"] = "requests"
     engram_residency: Literal["hbm", "host_sharded", "host_shared", "disk"] = "hbm"
     engram_distinct_share: float = 1.0
     engram_host_pages: Literal["exact", "power_of_two"] = "exact"
@@ -196,6 +208,8 @@ class RuntimePolicy:
     def __post_init__(self) -> None:
         for f in fields(self):
             _check_field(f.name, getattr(self, f.name), _field_types()[f.name])
+        for name in ("decode_graph_sizes", "verify_graph_sizes"):
+            captured_sizes(getattr(self, name), f"policy field {name}")
 
     def with_overrides(self, **overrides: Any) -> RuntimePolicy:
         """A copy with some fields changed; fields of ``sharding`` may be named directly.

@@ -134,7 +134,7 @@ def test_tables_of_rows_never_fall():
 
 def test_coverage_accounts_for_every_kernel():
     step = [Request(new_tokens=2048), Request(new_tokens=6, prefix_tokens=4096, kind="verify")]
-    plan = plan_of(step)
+    plan = plan_of(step, policy("sglang", prefill_execution="full_graph"))
     table = coverage(plan, gpu())
     assert tuple(table.columns) == COLUMNS
     assert table["share"].sum() == pytest.approx(1.0)

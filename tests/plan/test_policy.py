@@ -20,7 +20,10 @@ CHOICES = [name for name in CHANGEABLE if typing.get_origin(TYPES[name]) is typi
 NUMBERS = [name for name in CHANGEABLE if TYPES[name] is int]
 SHARES = [name for name in CHANGEABLE if TYPES[name] is float]
 SWITCHES = [name for name in CHANGEABLE if TYPES[name] is bool]
-MAY_BE_ZERO = {"replay_exact_min_tokens", "replay_min_tokens", "hit_min_tokens"}
+SIZES = ["decode_graph_sizes", "verify_graph_sizes"]
+MAY_BE_ZERO = {
+    "replay_exact_min_tokens", "replay_min_tokens", "hit_min_tokens", "prefill_graph_tokens",
+}  # fmt: skip
 
 
 def refusal(**overrides) -> str:
@@ -30,7 +33,7 @@ def refusal(**overrides) -> str:
 
 
 def test_every_field_is_of_a_kind_tested_here():
-    known = {*CHOICES, *NUMBERS, *SHARES, *SWITCHES, "sharding", "kv_layout"}
+    known = {*CHOICES, *NUMBERS, *SHARES, *SWITCHES, *SIZES, "sharding", "kv_layout"}
     assert known == set(CHANGEABLE)
 
 
@@ -143,6 +146,18 @@ def test_a_share_is_above_zero_and_at_most_one(name: str):
         message = refusal(**{name: value})
         assert f"policy field {name} = {value!r}" in message
         assert "share above 0 and at most 1" in message
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes_are_a_rising_list(name: str):
+    for value in ("every", "1", "1, 2, 4, 8-256/8", "3-7"):
+        assert getattr(policy("paper", **{name: value}), name) == value
+    for value in ("", "0", "2, 1", "1, 1", "8-4", "1-9/0", "a few", "1;2", "-1", "1-9999999", " "):
+        message = refusal(**{name: value})
+        assert f"policy field {name} = {value!r}" in message
+        assert "1, 2, 4, 8-256/8" in message
+    for value in (None, 4, [1, 2], b"1", True):
+        assert f"policy field {name} = {value!r}" in refusal(**{name: value})
 
 
 @pytest.mark.parametrize("name", SWITCHES)

@@ -1,0 +1,134 @@
+"""Captured batch sizes: which graph a decode step replays, and the dummy rows that fill it.
+
+An engine captures its decode graph at some batch sizes. A step between two of them is filled up
+with dummy rows to the next; a step above the largest runs eagerly (runtime-semantics §5.2;
+docs/assumptions.md, "Execution").
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from aisim_v41.plan.compatibility import pack
+from aisim_v41.plan.counting import LedgerProgram
+from aisim_v41.plan.reach import Floats
+from aisim_v41.plan.request import Request
+from aisim_v41.plan.sizes import captured_sizes
+from aisim_v41.plan.spans import RequestColumns
+
+Mask = npt.NDArray[np.bool_]
+
+
+class CapturedSteps:
+    """Fills decode and verify steps up to captured sizes.
+
+    Args:
+        program: of the model and policy; its policy names the sizes and what they count.
+    """
+
+    def __init__(self, program: LedgerProgram) -> None:
+        policy = program.policy
+        self.program = program
+        self._decode = _array(policy.decode_graph_sizes)
+        self._verify = _array(policy.verify_graph_sizes)
+        self.every_size = policy.decode_execution == "eager" or (
+            self._decode is None and self._verify is None
+        )
+        self._of_requests = policy.graph_size_counts == "requests"
+        self._known: dict[int, Floats] = {}
+
+    def filled(
+        self, requests: RequestColumns, totals: Floats, *, one_step: bool
+    ) -> tuple[Floats, Mask | None]:
+        """Counts with the dummy rows of the graph that each step replays.
+
+        A dummy is a request without a past, with as many rows as a real one. Its counts add;
+        experts that it touches are those of one more draw for all dummies of a step, which are
+        alike.
+
+        Args:
+            requests: the step's requests, or one step a column.
+            totals: their counts: [columns], or [columns, steps].
+            one_step: as for `LedgerProgram.count`.
+
+        Returns:
+            The counts, and which steps are larger than every graph and run eagerly: None if none.
+        """
+        if self.every_size:
+            return totals, None
+        rows = totals[self.program.tokens_place]
+        every = totals[self.program.logits_place] >= rows
+        present = requests.count * (requests.new > 0)
+        if one_step:
+            batch = float(present.sum())
+            sizes = self._verify if rows > batch else self._decode
+            if not (batch and every) or sizes is None:
+                return totals, None
+            each = np.array([rows / batch])
+            extra, uncaptured = self._dummies(sizes, np.array([batch]), each)
+        else:
+            extra, uncaptured = np.zeros(len(rows)), np.zeros(len(rows), np.bool_)
+            each = rows / np.maximum(present, 1.0)
+            for sizes, of_kind in ((self._decode, each <= 1), (self._verify, each > 1)):
+                steps = np.flatnonzero(of_kind & every & (rows > 0))
+                if sizes is not None and len(steps):
+                    found = self._dummies(sizes, present[steps], each[steps])
+                    extra[steps], uncaptured[steps] = found
+        filled = self._with_dummies(totals, extra, each) if extra.any() else totals
+        if not uncaptured.any():
+            return filled, None
+        return filled, uncaptured[0] if one_step else uncaptured
+
+    def _dummies(self, sizes: Floats, batch: Floats, each: Floats) -> tuple[Floats, Mask]:
+        """Dummy requests of steps of so many requests and rows each [steps], and whether no graph
+        is that large.
+
+        A dummy has as many rows as a real request; sizes that count rows are rounded up to whole
+        requests.
+        """
+        wanted = batch if self._of_requests else (batch - 1.0) * each + 1.0
+        place = np.searchsorted(sizes, wanted)
+        uncaptured = place >= len(sizes)
+        size = sizes[np.minimum(place, len(sizes) - 1)]
+        target = size if self._of_requests else np.ceil(size / each)
+        return np.maximum(target - batch, 0.0) * ~uncaptured, uncaptured
+
+    def _with_dummies(self, totals: Floats, dummies: Floats, each: Floats) -> Floats:
+        """Counts with so many dummy requests of so many rows each [steps]."""
+        program = self.program
+        filled = totals.copy()
+        columns = filled.reshape(len(totals), -1)
+        for rows in set(np.ceil(each[dummies > 0]).tolist()):
+            added = dummies * (np.ceil(each) == rows)
+            columns[: program.additive] += np.multiply.outer(self._dummy(int(rows)), added)
+        if program.policy.expert_routing != "fewest":
+            touched, active, top_k, routed = self._experts
+            untouched = np.maximum(routed[:, None] - columns[touched], 0.0) * columns[active]
+            columns[touched] += untouched * (dummies > 0) * (top_k / routed)[:, None]
+        return filled
+
+    def _dummy(self, rows: int) -> Floats:
+        """Counts of one dummy request that add [additive columns]."""
+        if rows not in self._known:
+            one = Request(new_tokens=rows, prefix_tokens=0, kind="verify" if rows > 1 else "decode")
+            counted = self.program.count(pack([one]), one_step=True)
+            self._known[rows] = counted.totals[: self.program.additive]
+        return self._known[rows]
+
+    @cached_property
+    def _experts(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], Floats, Floats]:
+        """Places of touched experts and of activity, experts of a row, and all, by region."""
+        program = self.program
+        touched, active, top_k = zip(*program.expert_columns, strict=True)
+        routed = np.full(len(top_k), float(program.model.experts.routed))
+        if program.draft is not None:
+            routed[-1] = program.draft.experts.routed
+        return np.array(touched), np.array(active), np.array(top_k, np.float64), routed
+
+
+def _array(text: str) -> Floats | None:
+    sizes = captured_sizes(text)
+    return None if sizes is None else np.array(sizes, np.float64)
