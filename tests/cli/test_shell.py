@@ -107,6 +107,22 @@ def test_compare_and_coverage_show_the_evidence():
     assert "time rests on: calibrated" in told
 
 
+def test_a_speculative_step_shows_its_draft():
+    step = ("--verify", "8x6@4k", "--engine", "sglang", "--set", "speculation=dspark")
+    document = answer("estimate", *step, "--gpu", "gb300", "--tp", "4")
+    assert sum(document["parts_ms"].values()) == pytest.approx(document["latency_ms"])
+    assert document["parts_ms"]["draft"] > 0
+    told = shell("estimate", *step, "--gpu", "gb300", "--tp", "4").stdout
+    assert ", then draft " in told
+    names = {one["operator"] for one in answer("compare", *step, "--tp", "4")["operators"]}
+    assert {"draft_routed_experts", "routed_experts"} <= names
+    counted = answer("ledger", *step)
+    assert {row["layer"] for row in counted["rows"] if row["kind"] == "draft"} == {41, 42, 43}
+    assert "layers 41-43 (draft)" in shell("ledger", *step).stdout
+    assert answer("layers")["draft"]["taps"] == [37, 38, 39]
+    assert "in reports as layers 41-43" in shell("layers").stdout
+
+
 def test_capacity_says_what_fails():
     fits = answer("capacity", "--gpu", "gb300", "--tp", "4")
     assert fits["starts"] is True

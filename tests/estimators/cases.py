@@ -33,12 +33,14 @@ POLICIES = {
     "separate encoder replay": policy("sglang", encoder_replay="separate"),
     "shortcut, rectangle": policy("vllm", index_shortcut="decode", score_shape="rectangle"),
     "fewest experts": policy("trtllm", expert_routing="fewest"),
+    "sglang, drafting": policy("sglang", decoder_replay=True, speculation="dspark"),
+    "vllm, drafting": policy("vllm", speculation="dspark", expert_routing="independent"),
 }
 
 APART = tuple(name for name in POLICIES if name not in ("atom, replay", "shortcut, rectangle"))
 """Policies under which what one request runs does not depend on the others of the step."""
 
-MONOTONE = ("paper, elementary", "vllm", "shortcut, rectangle")
+MONOTONE = ("paper, elementary", "vllm", "shortcut, rectangle", "vllm, drafting")
 """Policies without a cut, which hides rows from what an uncut extend sees, and without a candidate
 pool, whose size falls by 7 when a new block begins."""
 
