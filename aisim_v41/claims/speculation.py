@@ -34,8 +34,10 @@ def verify_rows(count: int) -> Formula:
 
 
 def experts_touched(context: Context, drafts: int) -> float:
-    """Distinct routed experts that independent rows of a verify step are expected to read."""
-    independent = paper(context).with_overrides(expert_routing="independent")
+    """Distinct routed experts that independent rows of a verify step are expected to read, all
+    experts being alike."""
+    alike = {"expert_routing": "independent", "expert_popularity": 0.0}
+    independent = paper(context).with_overrides(**alike)
     counted = context.ledger(verify(drafts), policy=independent)
     ((_, counts),) = counted.passes
     place = counted.program.position(Count.EXPERTS_TOUCHED, counted.program.classes[0])

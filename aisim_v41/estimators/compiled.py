@@ -36,6 +36,7 @@ from aisim_v41.plan.compatibility import (
     check_speculation,
     pack,
 )
+from aisim_v41.plan.counts import Count
 from aisim_v41.plan.ledger import ledger_program
 from aisim_v41.plan.plan import forward_passes
 from aisim_v41.plan.policy import RuntimePolicy
@@ -67,6 +68,8 @@ class CompiledGraph(ABC):
     method: ClassVar[str]
     chunk_steps: ClassVar[int] = CHUNK_STEPS
     """Steps of a sweep that are evaluated at once, unless it is told otherwise."""
+    distinct_experts: ClassVar[Count] = Count.EXPERTS_TOUCHED
+    """The count that weights of experts follow."""
 
     def __init__(
         self, model: Model, hardware: Hardware, parallel: Parallel, policy: RuntimePolicy
@@ -80,7 +83,9 @@ class CompiledGraph(ABC):
         self.parallel, self.policy = parallel, policy
         self.program = ledger_program(model, policy)
         has_fp4 = Arithmetic.FP4 in hardware.peak_flop_per_s
-        rank = rank_of(model, parallel, policy, has_fp4=has_fp4)
+        rank = rank_of(
+            model, parallel, policy, has_fp4=has_fp4, distinct_experts=self.distinct_experts
+        )
         self.backbone: Backbone = whole_forward(rank, self.program)
         self.target: Node = self.backbone.target
         self.drafting: Node | None = self.backbone.drafting

@@ -16,6 +16,7 @@ import numpy as np
 
 from aisim_v41.estimators.breakdown import Breakdown
 from aisim_v41.estimators.compiled import Floats, compiled_sol
+from aisim_v41.estimators.expert_load import load_span
 from aisim_v41.estimators.op_compiled import CompiledOp, compiled_op, serial
 from aisim_v41.estimators.op_evidence import Kernel
 from aisim_v41.estimators.resources import RESOURCES
@@ -58,6 +59,7 @@ class Op:
         by_host = sum(forward.times * forward.host_s for forward in forwards if forward.waits_s)
         errors = (BUILD_ERROR * device, compiled.host.error_relative * by_host)
         half = np.hypot(_kernel_error(by_kernels), np.hypot(*errors))
+        load = load_span(compiled, plan.requests)
         busy = np.zeros(len(RESOURCES))
         for forward in forwards:
             busy += forward.times * (compiled.resource_totals @ forward.counts)
@@ -66,7 +68,10 @@ class Op:
             hardware=hardware,
             method=self.method,
             latency_s=latency,
-            band_s=(max(bounds.graph_s, latency - float(half)), latency + float(half)),
+            band_s=(
+                max(bounds.graph_s, latency - float(np.hypot(half, load.below_s))),
+                latency + float(np.hypot(half, load.above_s)),
+            ),
             bounds=bounds,
             source_share=_source_share(forwards),
             resource_s={str(r): float(busy[i]) for i, r in enumerate(RESOURCES)},

@@ -32,6 +32,7 @@ from aisim_v41.ops.graph import Node, Par, Seq, seq, tasks_of
 from aisim_v41.ops.operator import Task
 from aisim_v41.plan.captured import CapturedSteps, Mask
 from aisim_v41.plan.columns import ACTIVITY, Column
+from aisim_v41.plan.counts import Count
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.spans import RequestColumns
 
@@ -49,7 +50,8 @@ class LawGroup:
     Attributes:
         kind: form of the law.
         kernels: their evidence.
-        names: features that are forms; `constants` are the others [kernels], by name.
+        names: features that are forms; `constants` are the others, by name, a number where all
+            kernels share it, else [kernels].
         forms: [names x kernels, columns] of the ledger.
         parameters: by name, a number where all kernels share it, else [kernels].
     """
@@ -58,7 +60,7 @@ class LawGroup:
     kernels: tuple[KernelEvidence, ...]
     names: tuple[str, ...]
     forms: Floats
-    constants: dict[str, Floats]
+    constants: Mapping[str, Floats | float]
     parameters: Mapping[str, Floats | float]
 
     def seconds(self, linear: Floats) -> Floats:
@@ -68,13 +70,9 @@ class LawGroup:
             name: linear[place * size : (place + 1) * size] for place, name in enumerate(self.names)
         }
         if linear.ndim == 1:
-            return law_seconds(self.kind, features | self.constants, self.parameters)
-        constants = {name: values[:, None] for name, values in self.constants.items()}
-        parameters = {
-            name: value if isinstance(value, float) else value[:, None]
-            for name, value in self.parameters.items()
-        }
-        return law_seconds(self.kind, features | constants, parameters)
+            return law_seconds(self.kind, {**features, **self.constants}, self.parameters)
+        constants, parameters = _of_steps(self.constants), _of_steps(self.parameters)
+        return law_seconds(self.kind, {**features, **constants}, parameters)
 
 
 class CompiledOp(CompiledGraph):
@@ -88,6 +86,7 @@ class CompiledOp(CompiledGraph):
 
     method = "op"
     chunk_steps = 2048
+    distinct_experts = Count.EXPERTS_EXPECTED
 
     def __init__(
         self, model: Model, hardware: Hardware, parallel: Parallel, policy: RuntimePolicy
@@ -105,8 +104,8 @@ class CompiledOp(CompiledGraph):
         self.captured = CapturedSteps(self.program)
 
     def _evidence(self, task: Task) -> Iterator[KernelEvidence]:
-        price = self.price(task)
-        for binding in bindings_of(task, price, self.hardware, self.engine, self.model):
+        price, skew = self.price(task), self.program.load.variation
+        for binding in bindings_of(task, price, self.hardware, self.engine, self.model, skew):
             yield from evidence_of(binding, self.calibration, self.hardware)
 
     def _tabulate(self) -> None:
@@ -188,7 +187,7 @@ class CompiledOp(CompiledGraph):
             kernels=tuple(kernels),
             names=tuple(names),
             forms=forms.reshape(len(names) * len(kernels), -1),
-            constants={n: np.array([_constant(one[n]) for one in features]) for n in constant},
+            constants={n: _shared([_constant(one[n]) for one in features]) for n in constant},
             parameters={
                 name: _shared([kernel.law.parameters[name] for kernel in kernels])
                 for name in kernels[0].law.parameters
@@ -292,6 +291,14 @@ class CompiledOp(CompiledGraph):
     @cached_property
     def _places(self) -> dict[int, int]:
         return {id(task): place for place, task in enumerate(self.tasks)}
+
+
+def _of_steps(values: Mapping[str, Floats | float]) -> dict[str, Floats | float]:
+    """Values of kernels beside many steps."""
+    return {
+        name: value if isinstance(value, float) else value[:, None]
+        for name, value in values.items()
+    }
 
 
 def _shared(values: list[float]) -> Floats | float:

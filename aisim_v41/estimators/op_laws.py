@@ -52,7 +52,7 @@ class Binding:
 
 
 def bindings_of(
-    task: Task, cost: Price, hardware: Hardware, engine: str, model: Model
+    task: Task, cost: Price, hardware: Hardware, engine: str, model: Model, skew: float
 ) -> list[Binding]:
     """The kernels of a task.
 
@@ -62,6 +62,7 @@ def bindings_of(
         hardware: decides in which precision it can run.
         engine: whose collectives and experts are used.
         model: widths, and experts that a row visits.
+        skew: squared coefficient of variation of the experts' popularity.
     """
     compute = _sum(cost.seconds[Resource.TENSOR], cost.seconds[Resource.SCALAR])
     base: dict[str, Feature] = {
@@ -80,6 +81,7 @@ def bindings_of(
             "touched": {task.axes[1]: 1},
             "top_k": float(experts.top_k),
             "routed": float(experts.routed),
+            "skew": skew,
         }
         (arithmetic,) = task.flops
         key = EXPERT_KEYS.get(Arithmetic(arithmetic), "experts.mxfp4")

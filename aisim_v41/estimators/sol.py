@@ -116,7 +116,7 @@ def _fewest_experts(compiled: CompiledSol, counts: Floats) -> Floats:
     """The counts with the fewest experts that rows can touch: what holds whatever is routed."""
     fewest = counts.copy()
     program = compiled.program
-    for touched, active, top_k in program.expert_columns:
+    for touched, active, top_k in program.expert_columns():
         fewest[touched] = min(fewest[touched], fewest[active] * top_k)
     return fewest
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from aisim_v41.errors import InvalidInputError, nearest
 
 FloatArray = npt.NDArray[np.float64]
-Features = Mapping[str, FloatArray]
+Features = Mapping[str, FloatArray | float]
 Parameters = Mapping[str, FloatArray | float]
 
 
@@ -128,6 +128,7 @@ FORMS: Mapping[LawKind, Form] = MappingProxyType(
             {
                 "routed": "experts of the rank; this form does without [1]",
                 "spread": "standard deviation of tokens an expert (default: root of the mean) [1]",
+                "skew": "squared coefficient of variation of experts' popularity (default 0) [1]",
             },
         ),
         LawKind.ATTENTION: _form(
@@ -249,26 +250,33 @@ def experts(x: Features, p: Parameters) -> FloatArray:
     with more than n tokens (normal about m, of the width ``spread``):
 
     t = t0 + te·touched + memory·(1/em + s8·P(c > 8) + s32·P(c > 32))·(1 + u·P(c > 8)·spread/√m)
-        + compute·max(0, 1 − tile/m)/ec
+        + compute·further(tile/m)/ec,   further(τ) = (1 − (1 − v)τ)₊^(1/(1−v))
 
     Kernels take tiles of 8, 16, 32 ... tokens, chosen by the mean; time hardly grows inside one,
     and beyond the largest every further tile costs its arithmetic. Tokens drawn at random overflow
     the tile in part of the experts (u); a balanced table shows nothing of it. Source: fitted to
     balanced tables in graph mode, u to V4.1's own rows; peer-data-newer §2.3, §3.4.
+
+    Popularities of squared coefficient of variation v widen the counts (variance + v m²) and lower
+    their middle (m e^(−v/3)): fewer touched experts need a long pass, and more tokens lie beyond
+    the largest tile: max(0, 1 − τ) of them where experts are alike, e^(−τ) at v = 1. The forms
+    stand for a gamma distribution within a few per cent.
     """
     touched = np.maximum(x["touched"], _TINY)
     each = np.maximum(x["rows"] * x["top_k"] / touched, _TINY)
-    even = np.sqrt(each)
-    spread = np.maximum(x.get("spread", even), _LEAST_SPREAD)
-    beyond_8 = _share_beyond(each, 8.0, spread)
+    skew = x.get("skew", 0.0)
+    variance = (x["spread"] ** 2 if "spread" in x else each) + skew * each * each
+    spread = np.maximum(np.sqrt(variance), _LEAST_SPREAD)
+    middle = each * np.exp(skew / -3.0)
+    beyond_8 = _share_beyond(middle, 8.0, spread)
     stretch = (
         1.0 / p["memory_share"]
         + p["step_8"] * beyond_8
-        + p["step_32"] * _share_beyond(each, 32.0, spread)
+        + p["step_32"] * _share_beyond(middle, 32.0, spread)
     )
-    uneven = np.minimum(1.0, x["spread"] / even) if "spread" in x else 1.0
+    uneven = np.minimum(1.0, x["spread"] / np.sqrt(each)) if "spread" in x else 1.0
     overflow = 1.0 + p["uneven"] * beyond_8 * uneven
-    further = x["compute_s"] * np.maximum(0.0, 1.0 - p["tile"] / each) / p["compute_share"]
+    further = x["compute_s"] * _beyond_tile(p["tile"] / each, skew) / p["compute_share"]
     return (
         p["launch_s"] + p["expert_s"] * x["touched"] + x["memory_s"] * stretch * overflow + further
     )
@@ -383,6 +391,16 @@ def _norm(
 
 
 _SMALLEST = 1e-300
+
+
+def _beyond_tile(tiles: FloatArray, skew: FloatArray | float) -> FloatArray:
+    """Share of tokens beyond the first tile of their expert, for a tile of so many means."""
+    apart = 1.0 - skew
+    power = np.copysign(np.maximum(np.abs(apart), _NEAR_ONE), apart)
+    return np.asarray(np.maximum(1.0 - power * tiles, 0.0) ** (1.0 / power))
+
+
+_NEAR_ONE = 1e-6
 
 
 def _share_beyond(mean: FloatArray, limit: float, spread: FloatArray) -> FloatArray:

@@ -44,8 +44,8 @@ def router_select(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
 def routed_experts(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
     """Gate, up, activation and down of the chosen experts, weighted and summed.
 
-    Work: top_k experts a row. Weights: each *distinct* expert once (Count.EXPERTS_TOUCHED says
-    under which routing). Slices padded for the kernel are padded here too.
+    Work: top_k experts a row. Weights: each *distinct* expert once, as many as a bound or an
+    expectation counts. Slices padded for the kernel are padded here too.
     """
     matrices = [weights[role] for role in ROUTED]
     chosen = Arithmetic(rank.policy.expert_arithmetic)
@@ -56,13 +56,13 @@ def routed_experts(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
         name="routed_experts",
         family=Family.EXPERTS,
         flops={chosen: per_row * Count.QUERY_ROWS},
-        weights=one_expert * Count.EXPERTS_TOUCHED,
+        weights=one_expert * rank.distinct_experts,
         inputs={
             "quantised": hidden * FP8_BYTES * Count.QUERY_ROWS,
             "routing": rank.model.experts.top_k * 2 * FP32_BYTES * Count.QUERY_ROWS,
         },
         outputs={"routed": hidden * BF16_BYTES * Count.QUERY_ROWS},
-        axes=(Count.QUERY_ROWS, Count.EXPERTS_TOUCHED),
+        axes=(Count.QUERY_ROWS, rank.distinct_experts),
         source="model-facts §4.5; slice padding runtime-semantics §4.1",
     )
 

@@ -13,6 +13,7 @@ from aisim_v41.model.parallel import Parallel
 from aisim_v41.model.sharding import local
 from aisim_v41.model.tensor import Tensor
 from aisim_v41.model.tensors import draft_tensors, global_tensors, layer_tensors
+from aisim_v41.plan.counts import Count
 from aisim_v41.plan.policy import RuntimePolicy
 
 BF16_BYTES = 2
@@ -30,6 +31,8 @@ class Rank:
     policy: RuntimePolicy
     rows: CacheRows
     index_arithmetic: Arithmetic
+    distinct_experts: Count = Count.EXPERTS_TOUCHED
+    """Which count of distinct experts their weights follow."""
 
     @property
     def tp(self) -> int:
@@ -72,11 +75,19 @@ class Rank:
         }
 
 
-def rank_of(model: Model, parallel: Parallel, policy: RuntimePolicy, *, has_fp4: bool) -> Rank:
+def rank_of(
+    model: Model,
+    parallel: Parallel,
+    policy: RuntimePolicy,
+    *,
+    has_fp4: bool,
+    distinct_experts: Count = Count.EXPERTS_TOUCHED,
+) -> Rank:
     """The view of one rank (all are alike under tensor parallelism).
 
     Args:
         has_fp4: whether the GPU multiplies 4-bit operands; decides ``fp4_or_bf16`` scoring.
+        distinct_experts: the count that weights of experts follow: a bound's or the expected one.
     """
     chosen = policy.index_arithmetic
     if chosen == "fp4_or_bf16":
@@ -87,4 +98,5 @@ def rank_of(model: Model, parallel: Parallel, policy: RuntimePolicy, *, has_fp4:
         policy=policy,
         rows=cache_rows(model, policy.kv_layout),
         index_arithmetic=Arithmetic(chosen),
+        distinct_experts=distinct_experts,
     )

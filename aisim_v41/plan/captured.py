@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 from aisim_v41.plan.compatibility import pack
 from aisim_v41.plan.counting import LedgerProgram
+from aisim_v41.plan.counts import Count
+from aisim_v41.plan.expert_load import ExpertLoad
 from aisim_v41.plan.reach import Floats
 from aisim_v41.plan.request import Request
 from aisim_v41.plan.sizes import captured_sizes
@@ -46,8 +48,8 @@ class CapturedSteps:
         """Counts with the dummy rows of the graph that each step replays.
 
         A dummy is a request without a past, with as many rows as a real one. Its counts add;
-        experts that it touches are those of one more draw for all dummies of a step, which are
-        alike.
+        experts that it is expected to read are those of one more draw for all dummies of a step,
+        which are alike.
 
         Args:
             requests: the step's requests, or one step a column.
@@ -104,10 +106,9 @@ class CapturedSteps:
         for rows in set(np.ceil(each[dummies > 0]).tolist()):
             added = dummies * (np.ceil(each) == rows)
             columns[: program.additive] += np.multiply.outer(self._dummy(int(rows)), added)
-        if program.policy.expert_routing != "fewest":
-            touched, active, top_k, routed = self._experts
-            untouched = np.maximum(routed[:, None] - columns[touched], 0.0) * columns[active]
-            columns[touched] += untouched * (dummies > 0) * (top_k / routed)[:, None]
+        for place, active, load in self._experts:
+            drawn = (dummies > 0) & (columns[active] > 0)
+            columns[place] = np.where(drawn, load.one_more(columns[place]), columns[place])
         return filled
 
     def _dummy(self, rows: int) -> Floats:
@@ -119,14 +120,16 @@ class CapturedSteps:
         return self._known[rows]
 
     @cached_property
-    def _experts(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], Floats, Floats]:
-        """Places of touched experts and of activity, experts of a row, and all, by region."""
-        program = self.program
-        touched, active, top_k = zip(*program.expert_columns, strict=True)
-        routed = np.full(len(top_k), float(program.model.experts.routed))
-        if program.draft is not None:
-            routed[-1] = program.draft.experts.routed
-        return np.array(touched), np.array(active), np.array(top_k, np.float64), routed
+    def _experts(self) -> list[tuple[int, int, ExpertLoad]]:
+        """Of each region: places of expected experts and of activity, and their load."""
+        draft = self.program.draft
+        columns = self.program.expert_columns(Count.EXPERTS_EXPECTED)
+        loads = [self.program.load] * len(columns)
+        if draft is not None:
+            loads[-1] = draft.load
+        return [
+            (place, active, load) for (place, active, _), load in zip(columns, loads, strict=True)
+        ]
 
 
 def _array(text: str) -> Floats | None:

@@ -53,7 +53,7 @@ class Column(NamedTuple):
 
 BY_REGION: Final = frozenset(
     {Count.QUERY_ROWS, Count.WINDOW_PAIRS, Count.WINDOW_ROWS, Count.WINDOW_ROWS_CACHED,
-     Count.EXPERTS_TOUCHED, Count.ACTIVE}
+     Count.EXPERTS_TOUCHED, Count.EXPERTS_EXPECTED, Count.ACTIVE}
 )  # fmt: skip
 BY_REGION_AND_RATIO: Final = frozenset(
     {
@@ -67,7 +67,8 @@ BY_REGION_AND_RATIO: Final = frozenset(
 SCORING: Final = frozenset({Count.SCORED_POSITIONS, Count.INDEX_KEYS, Count.INDEX_KEYS_CACHED})
 OWNED: Final = frozenset({Count.COMPRESSED_ROWS, Count.ENTRIES_WRITTEN, Count.COMPRESS_ACTIVE})
 ENDS: Final = frozenset({Count.LOGIT_ROWS, Count.HEAD_ACTIVE})
-TAIL_ROWS: Final = frozenset({Count.QUERY_ROWS, Count.EXPERTS_TOUCHED, Count.ACTIVE})
+DISTINCT_EXPERTS: Final = (Count.EXPERTS_TOUCHED, Count.EXPERTS_EXPECTED)
+TAIL_ROWS: Final = frozenset({Count.QUERY_ROWS, *DISTINCT_EXPERTS, Count.ACTIVE})
 """Counts that BOUNDARY shares with LATE: both query with the tail."""
 
 
@@ -140,7 +141,7 @@ ACTIVITY: Final = {
 """0/1 counts, and the rows that make them 1."""
 
 COUNTED: Final = tuple(
-    count for count in Count if count not in ACTIVITY and count is not Count.EXPERTS_TOUCHED
+    count for count in Count if count not in ACTIVITY and count not in DISTINCT_EXPERTS
 )
 """Counts that add over requests; the rest are derived from a step's totals."""
 
@@ -157,7 +158,8 @@ def all_columns(classes: tuple[LayerClass, ...]) -> tuple[Column, ...]:
                 kind[column] = None
     for column in additive:
         if column.quantity is Count.QUERY_ROWS:
-            derived[column._replace(quantity=Count.EXPERTS_TOUCHED)] = None
+            for distinct in DISTINCT_EXPERTS:
+                derived[column._replace(quantity=distinct)] = None
         for activity, rows in ACTIVITY.items():
             if column.quantity is rows:
                 derived[column._replace(quantity=activity)] = None

@@ -23,6 +23,7 @@ from aisim_v41.plan.columns import (
     ACTIVITY,
     BOUNDS,
     COUNTED,
+    DISTINCT_EXPERTS,
     Column,
     LayerClass,
     all_columns,
@@ -31,6 +32,7 @@ from aisim_v41.plan.columns import (
 )
 from aisim_v41.plan.counts import Count
 from aisim_v41.plan.draft import ADDITIVE, DERIVED, REGIONS, DraftCounts, speculates
+from aisim_v41.plan.expert_load import load_of
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.reach import UNLIMITED, Floats, Reach, subtract_newest_block, twice_phi
 from aisim_v41.plan.spans import PREFILL, VERIFY, Region, RequestColumns, SpanRules
@@ -110,14 +112,13 @@ class LedgerProgram:
         rows = self._places({Count.QUERY_ROWS})
         self._row_slice = _as_slice(rows)
         regions = [self.columns[place].region for place in rows]
-        self._touched_places = _as_slice(self._of_regions(Count.EXPERTS_TOUCHED, regions))
+        touched, expected = (self._of_regions(count, regions) for count in DISTINCT_EXPERTS)
+        self._expert_places = _as_slice(np.concatenate((touched, expected)))
         self._region_active = self._of_regions(Count.ACTIVE, regions)
         # Rows of every kind stand before all else, their activity last, in the same order.
         self._row_places = _as_slice(self._places(set(ACTIVITY.values())))
         self._active_places = _as_slice(self._places(set(ACTIVITY)))
-        experts = model.experts
-        missed = 1.0 - experts.top_k / experts.routed
-        self._log_miss = float(np.log(missed)) if missed > 0 else -1e3
+        self.load = load_of(model, policy)
         self._clipped = _as_slice(self._places(BOUNDS))
         self._distinct = self._places(DISTINCT)
         self._distinct_rows = np.array(
@@ -142,21 +143,22 @@ class LedgerProgram:
         """Column of the rows that reach the output head."""
         return self._index[Column(Count.LOGIT_ROWS)]
 
-    @property
-    def expert_columns(self) -> list[tuple[int, int, int]]:
-        """Of each region: places of experts touched and of activity, and experts of one row."""
-        touched = self._touched_places
-        places = [*range(touched.start, touched.stop)]
+    def expert_columns(self, count: Count = Count.EXPERTS_TOUCHED) -> list[tuple[int, int, int]]:
+        """Of each region: places of distinct experts and of activity, and experts of one row.
+
+        Args:
+            count: distinct experts of a bound, or expected ones.
+        """
+        places = self._places({count}).tolist()
         found = [
             (place, active, self.model.experts.top_k)
             for place, active in zip(places, self._region_active.tolist(), strict=True)
         ]
         if self.draft is not None:
-            touched_draft, active_draft = (
-                self._index[Column(count, Region.DRAFT)]
-                for count in (Count.EXPERTS_TOUCHED, Count.ACTIVE)
+            distinct, active_draft = (
+                self._index[Column(one, Region.DRAFT)] for one in (count, Count.ACTIVE)
             )
-            found.append((touched_draft, active_draft, self.draft.experts.top_k))
+            found.append((distinct, active_draft, self.draft.experts.top_k))
         return found
 
     # --- evaluating -------------------------------------------------------------------------
@@ -199,10 +201,10 @@ class LedgerProgram:
             np.matmul(per_request, requests.count, out=totals[: self.additive])
         else:
             np.multiply(per_request, requests.count, out=totals[: self.additive])
-        draws = totals[self._row_slice]
-        if self.policy.expert_routing == "per_request" and requests.verifies:
-            draws = draws - self._shared_draws(per_request, requests, one_step=one_step)
-        self._derive(totals, draws)
+        again = None
+        if self.policy.expert_routing != "independent" and requests.verifies:
+            again = self._rows_again(per_request, requests, one_step=one_step)
+        self._derive(totals, again)
         if self.draft is not None:
             totals[self._draft_derived] = self.draft.of_step(totals[self._draft_added])
         return StepCounts(table, per_request, totals)
@@ -243,27 +245,32 @@ class LedgerProgram:
                 if column.ratio == ratio and column.quantity in SKIPPABLE:
                     per_request[place] *= factor
 
-    def _shared_draws(
+    def _rows_again(
         self, per_request: Floats, requests: RequestColumns, *, one_step: bool
     ) -> Floats:
-        """Rows of verify steps that route like the first row of their request [regions, ...]."""
+        """Rows of verify steps that follow the first row of their request [regions, ...]."""
         again = np.maximum(per_request[self._row_slice] - 1.0, 0.0)
         again *= (requests.kind == VERIFY) * requests.count
         return again.sum(axis=1) if one_step else again
 
-    def _derive(self, totals: Floats, draws: Floats) -> None:
-        """Activity of each region, and experts that so many independent draws touch."""
-        experts = self.model.experts
+    def _derive(self, totals: Floats, again: Floats | None) -> None:
+        """Activity of each region, and distinct experts: those of a bound, those expected."""
         active = totals[self._active_places]
         np.minimum(totals[self._row_places], 1.0, out=active)
-        touched = totals[self._touched_places]
+        rows, distinct = totals[self._row_slice], totals[self._expert_places]
+        regions = len(rows)
+        bound, expected = distinct[:regions], distinct[regions:]
+        if again is None:
+            expected[:] = self.load.touched(rows)
+            bound[:] = expected
+        else:
+            # Rows of one verifying request draw once for a bound, in part anew as expected.
+            np.subtract(rows, again, out=bound)
+            np.multiply(again, 1.0 - self.policy.expert_locality, out=expected)
+            expected += bound
+            distinct[:] = self.load.touched(distinct)
         if self.policy.expert_routing == "fewest":
-            np.multiply(active[: len(touched)], experts.top_k, out=touched)
-            return
-        # Expected distinct experts of independent uniform draws: E (1 - (1 - k/E)^draws).
-        np.multiply(draws, self._log_miss, out=touched)
-        np.expm1(touched, out=touched)
-        touched *= -float(experts.routed)
+            np.multiply(active[:regions], self.model.experts.top_k, out=bound)
 
     # --- building -------------------------------------------------------------------------
 

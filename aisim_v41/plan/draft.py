@@ -19,8 +19,9 @@ import numpy as np
 from aisim_v41.model.description import Experts, Model
 from aisim_v41.model.layers import LayerKind
 from aisim_v41.plan import spans
-from aisim_v41.plan.columns import Column, LayerClass
+from aisim_v41.plan.columns import DISTINCT_EXPERTS, Column, LayerClass
 from aisim_v41.plan.counts import Count
+from aisim_v41.plan.expert_load import load_of
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.reach import Floats
 from aisim_v41.plan.spans import PREFILL, Region, RequestColumns
@@ -42,7 +43,7 @@ ADDITIVE: Final = (
 """Columns that add over requests, in the order of `DraftCounts.of_requests`."""
 DERIVED: Final = (
     *(Column(Count.ACTIVE, region) for region in REGIONS),
-    Column(Count.EXPERTS_TOUCHED, Region.DRAFT),
+    *(Column(count, Region.DRAFT) for count in DISTINCT_EXPERTS),
 )
 """Columns of a whole step, in the order of `DraftCounts.of_step`."""
 
@@ -80,6 +81,8 @@ class DraftCounts:
         assert model.draft is not None
         self.experts = model.draft.experts
         self.routing = policy.expert_routing
+        self.locality = policy.expert_locality
+        self.load = load_of(model, policy).among(self.experts)
         self.drafted = float(policy.draft_tokens)
         self.window = float(model.attention.window)
         # Taps exist for rows that run every tapped layer: late ones, where a cut lies before one.
@@ -103,30 +106,26 @@ class DraftCounts:
                          ring, cached))  # fmt: skip
 
     def of_step(self, added: Floats) -> Floats:
-        """Activity and touched experts of a step from its sums, [derived columns, ...].
+        """Activity and distinct experts of a step from its sums, [derived columns, ...].
 
         Args:
             added: additive columns of the step [additive columns, ...].
         """
         rows = added[: len(REGIONS)]
         active = np.minimum(rows, 1.0)
-        return np.concatenate((active, self._touched(rows, active)[None]))
+        return np.concatenate((active, self._experts(rows, active)))
 
-    def _touched(self, rows: Floats, active: Floats) -> Floats:
-        """Distinct experts of a draft block, under the routing of the backbone.
+    def _experts(self, rows: Floats, active: Floats) -> Floats:
+        """Distinct experts of a draft block, of a bound and expected [2, ...].
 
-        Rows of one request draw like one row where those of a verify step do.
+        Rows of one request draw as those of a verify step do.
         """
         drafted, _, requests = rows
+        if self.routing == "independent":
+            touched = self.load.touched(drafted)
+            return np.stack((touched, touched))
+        expected = requests + (1.0 - self.locality) * (drafted - requests)
+        found = self.load.touched(np.stack((requests, expected)))
         if self.routing == "fewest":
-            return np.asarray(active[0] * self.experts.top_k)
-        draws = drafted if self.routing == "independent" else requests
-        return distinct_experts(draws, self.experts)
-
-
-def distinct_experts(draws: Floats, experts: Experts) -> Floats:
-    """Expected distinct experts of independent uniform draws of top_k: E (1 - (1 - k/E)^draws)."""
-    missed = 1.0 - experts.top_k / experts.routed
-    log_miss = float(np.log(missed)) if missed > 0 else -1e3
-    touched: Floats = -float(experts.routed) * np.expm1(draws * log_miss)
-    return touched
+            found[0] = active[0] * self.experts.top_k
+        return found

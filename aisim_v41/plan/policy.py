@@ -80,9 +80,16 @@ class RuntimePolicy:
         expert_arithmetic: Precision of routed experts: "mxfp4_mxfp8" or "bf16" (weights
             dequantised).
         attention_head_multiple: Local heads are padded up to a multiple of this in the kernel.
-        expert_routing: Distinct experts that a step touches, as the number expected of so many
-            independent uniform draws: one a row ("independent"), one a prompt row and one for all
-            rows of a verify step of one request ("per_request"), or a single one ("fewest").
+        expert_routing: Draws of experts that a bound counts: one a row ("independent"), one a
+            prompt row and one for all rows of a verify step of one request ("per_request"), or a
+            single one in all ("fewest").
+        expert_locality: Share of experts that a further row of a verify step has in common with
+            the rows before it, from 0 (rows draw on their own) to 1 (all draw once): n rows of one
+            request make 1 + (n - 1)(1 - locality) draws as expected (OP). None of it is left with
+            "independent" routing: OP never expects fewer experts than its bound.
+        expert_popularity: How unlike experts are chosen: squared coefficient of variation of their
+            popularity, 0 for alike; or the measured share of all choices of each expert. See
+            `aisim_v41.plan.expert_load`.
         fusion: Fusion profile, see `aisim_v41.ops.fusion`.
         decode_streams: Kernels of decode and verify steps that do not depend on each other run on
             side streams ("side") or one after another ("single"); prefill always does the latter.
@@ -168,6 +175,8 @@ class RuntimePolicy:
     expert_arithmetic: Literal["mxfp4_mxfp8", "bf16"] = "mxfp4_mxfp8"
     attention_head_multiple: int = 1
     expert_routing: Literal["independent", "per_request", "fewest"] = "per_request"
+    expert_locality: float = 0.4
+    expert_popularity: float | tuple[float, ...] = 1.0
     fusion: Literal["elementary", "single_pass", "sglang_decode", "vllm_mega_mhc"] = "single_pass"
     decode_streams: Literal["side", "single"] = "side"
     prefill_execution: Literal["eager", "breakable_graph", "full_graph"] = "eager"
@@ -258,7 +267,11 @@ _POSITIVE = {
     "collective_mib",
 }  # fmt: skip
 _MAX_INT = 1 << 30
-_SHARES = {"engram_distinct_share", "memory_fraction", "window_ratio"}
+_MAY_BE_NONE = {"expert_locality"}
+"""Shares that may be 0."""
+_POPULARITY = "expert_popularity"
+_MOST_SKEWED = 100.0
+_ROUNDING = 1e-6
 
 
 @cache
@@ -278,14 +291,31 @@ def _check_field(name: str, value: object, expected: Any) -> None:
                 f"policy field {name} = {value!r}: must be a whole number from {low} to {_MAX_INT}"
             )
     elif expected is float:
-        if type(value) not in (int, float) or not 0 < typing.cast(float, value) <= 1:
-            raise InvalidInputError(
-                f"policy field {name} = {value!r}: must be a share above 0 and at most 1"
-            )
+        number = typing.cast(float, value) if type(value) in (int, float) else -1.0
+        if not 0 <= number <= 1 or (number == 0 and name not in _MAY_BE_NONE):
+            limits = "from 0 to 1" if name in _MAY_BE_NONE else "above 0 and at most 1"
+            raise InvalidInputError(f"policy field {name} = {value!r}: must be a share {limits}")
+    elif name == _POPULARITY:
+        _check_popularity(value)
     elif not isinstance(value, expected):
         raise InvalidInputError(
             f"policy field {name} = {value!r}: must be of type {expected.__name__}"
         )
+
+
+def _check_popularity(value: object) -> None:
+    number = typing.cast(float, value) if type(value) in (int, float) else -1.0
+    if 0 <= number <= _MOST_SKEWED:
+        return
+    if isinstance(value, tuple) and value:
+        known = all(type(share) in (int, float) and 0 <= share <= 1 for share in value)
+        if known and abs(sum(value) - 1) <= _ROUNDING:
+            return
+    shown = repr(value) if len(repr(value)) < 80 else f"{repr(value)[:76]} ..."
+    raise InvalidInputError(
+        f"policy field {_POPULARITY} = {shown}: must be a number from 0 (alike) to "
+        f"{_MOST_SKEWED:g}, or a tuple of shares from 0 to 1 that sum to 1, one an expert"
+    )
 
 
 @cache

@@ -167,7 +167,7 @@ class Evaluator:
 def fewest_experts(compiled: CompiledSol, counts: Floats) -> Floats:
     """The counts if all rows chose the same experts: no routing touches fewer."""
     fewest = counts.copy()
-    for touched, active, top_k in compiled.program.expert_columns:
+    for touched, active, top_k in compiled.program.expert_columns():
         fewest[touched] = fewest[active] * top_k
     return fewest
 

@@ -186,6 +186,7 @@ def lean_policy(case: Case, *, decoder_replay: bool, hit_without_window: bool) -
         engine,
         **LEAN,
         expert_routing="independent",
+        expert_popularity=0.0,
         boundary_layer="kv_only" if engine in KV_ONLY_BOUNDARY else "full",
         # Third-party builds skip the late layers of chunks that are not the last.
         replay_anchor=case.policy.late_anchor or "prompt_end",

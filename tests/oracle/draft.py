@@ -7,8 +7,8 @@ row attends to every row of the ring that its floor allows and to all drafted ro
 
 from __future__ import annotations
 
+from .experts import experts_touched
 from .rows import Forward, Sequence
-from .walk import experts_touched
 
 
 def count_drafts(model, policy, forward: Forward) -> list[dict[str, int]]:
@@ -48,12 +48,21 @@ def _ring(model, sequence: Sequence) -> list[int]:
     return [p for p in range(floor, sequence.end) if p > sequence.end - 1 - model.attention.window]
 
 
-def draft_experts_touched(model, policy, forward: Forward) -> float:
-    """Distinct experts of a draft block, under the routing of the backbone's verify rows."""
-    draws = 0
+def draft_experts(model, policy, forward: Forward) -> tuple[float, float]:
+    """Distinct experts of a draft block, of a bound and expected: rows of one request draw as
+    those of a verify step do."""
+    bound = expected = 0.0
     for sequence, counts in zip(
         forward.sequences, count_drafts(model, policy, forward), strict=True
     ):
-        shared = policy.expert_routing == "per_request"
-        draws += sequence.count * (counts["requests"] if shared else counts["rows"])
-    return experts_touched(model.draft, policy, draws)
+        for row in range(counts["rows"]):
+            alone = row == 0 or policy.expert_routing == "independent"
+            bound += sequence.count * (1.0 if alone else 0.0)
+            expected += sequence.count * (1.0 if alone else 1.0 - policy.expert_locality)
+    if policy.expert_routing == "fewest":
+        return model.draft.experts.top_k * (bound > 0), experts_touched(
+            model.draft, policy, expected
+        )
+    return experts_touched(model.draft, policy, bound), experts_touched(
+        model.draft, policy, expected
+    )

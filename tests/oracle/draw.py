@@ -124,7 +124,18 @@ def any_policy(random: Random, *, small: bool) -> RuntimePolicy:
         score_shape=random.choice(("triangle", "rectangle")),
         index_shortcut=random.choice(("never", "decode", "always")),
         expert_routing=random.choice(("independent", "per_request", "fewest")),
+        expert_locality=random.choice((0.0, 0.4, 0.75, 1.0)),
+        expert_popularity=random.choice((0.0, 0.3, 1.0, 4.0)),
     )
+
+
+def any_shares(random: Random, model: Model) -> tuple[float, ...]:
+    """A measured histogram: a few favourites, some experts that nobody asked for."""
+    routed, top_k = model.experts.routed, model.experts.top_k
+    weights = [random.choice((0.0, 1.0, 1.0, 2.0, 30.0)) for _ in range(routed)]
+    weights[:top_k] = [max(weight, 1.0) for weight in weights[:top_k]]
+    random.shuffle(weights)
+    return tuple(weight / sum(weights) for weight in weights)
 
 
 SHORT = (0, 1, 1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 16, 21, 30, 40)

@@ -215,20 +215,3 @@ def _scoring_is_skipped(model, policy, forward: Forward, layer) -> bool:
         return False
     longest = max((s.end for s in running), default=0)
     return longest // layer.ratio <= model.indexer.top_k
-
-
-def expert_draws(policy, sequence: Sequence, rows: int) -> int:
-    """Independent draws of the experts that the rows of one request in one layer make."""
-    if policy.expert_routing == "per_request" and sequence.kind == "verify":
-        return min(rows, 1)
-    return rows
-
-
-def experts_touched(model, policy, draws: int) -> float:
-    """Expected distinct experts of independent draws, by multiplying out; or the fewest."""
-    if policy.expert_routing == "fewest":
-        return float(model.experts.top_k) if draws else 0.0
-    untouched = 1.0
-    for _ in range(draws):
-        untouched *= 1 - model.experts.top_k / model.experts.routed
-    return model.experts.routed * (1 - untouched)

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle.draft import count_drafts, draft_experts_touched
+from oracle.draft import count_drafts, draft_experts
 from oracle.draw import REAL, any_policy, any_requests, shrunken_model
 from oracle.rows import forwards
 
 from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
 from aisim_v41.model.load import load_model
+from aisim_v41.plan.columns import DISTINCT_EXPERTS
 from aisim_v41.plan.compatibility import pack
 from aisim_v41.plan.counting import LedgerProgram
 from aisim_v41.plan.counts import Count
@@ -70,16 +71,18 @@ def test_every_draft_count_against_the_oracle(batch: int):
                 if count in (Count.QUERY_ROWS, Count.KV_ROWS):
                     active = found.program.position(Count.ACTIVE, where)
                     assert counts.totals[active] == float(total > 0), (seed, name)
-            touched = counts.totals[found.program.position(Count.EXPERTS_TOUCHED, BLOCK)]
-            oracle = draft_experts_touched(plan.model, plan.policy, forward)
-            assert touched == pytest.approx(oracle, rel=1e-9, abs=1e-9), seed
+            experts = [
+                counts.totals[found.program.position(count, BLOCK)] for count in DISTINCT_EXPERTS
+            ]
+            oracle = draft_experts(plan.model, plan.policy, forward)
+            assert experts == pytest.approx(list(oracle), rel=1e-9, abs=1e-9), seed
 
 
 def test_the_oracle_and_the_names_cover_every_column():
     program = ledger(random_plan(1)).program
     named = {program.columns[program.position(count, where)] for count, where in NAMES.values()}
     assert named == set(ADDITIVE)
-    assert {column.quantity for column in DERIVED} == {Count.ACTIVE, Count.EXPERTS_TOUCHED}
+    assert {column.quantity for column in DERIVED} == {Count.ACTIVE, *DISTINCT_EXPERTS}
 
 
 @pytest.mark.parametrize("seed", range(2000, 2100))
@@ -110,7 +113,10 @@ def test_a_verify_step_by_hand():
     assert found.draft_total(Count.WINDOW_ROWS_CACHED) == 8 * (128 - 6)
     totals = found.passes[0][1].totals
     touched = totals[found.program.position(Count.EXPERTS_TOUCHED, BLOCK)]
-    assert touched == pytest.approx(128 * (1 - (1 - 3 / 128) ** 8))
+    # Popularity 1: E n / (n + E/k - 1), 8 draws of a bound and 8 x (1 + 4 x 0.6) expected.
+    assert touched == pytest.approx(128 * 8 / (8 + 128 / 3 - 1))
+    expected = totals[found.program.position(Count.EXPERTS_EXPECTED, BLOCK)]
+    assert expected == pytest.approx(128 * 27.2 / (27.2 + 128 / 3 - 1))
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from aisim_v41.plan.policy import RuntimePolicy, policy
 from aisim_v41.plan.request import Request
 
 PER_STEP = {
-    Count.EXPERTS_TOUCHED, Count.ACTIVE, Count.KV_ACTIVE, Count.HEAD_ACTIVE, Count.INDEX_ACTIVE,
-    Count.COMPRESS_ACTIVE,
+    Count.EXPERTS_TOUCHED, Count.EXPERTS_EXPECTED, Count.ACTIVE, Count.KV_ACTIVE,
+    Count.HEAD_ACTIVE, Count.INDEX_ACTIVE, Count.COMPRESS_ACTIVE,
 }  # fmt: skip
 ADDITIVE = [count for count in Count if count not in PER_STEP]
 LENGTHS = (0, 1, 2, 63, 127, 128, 129, 255, 512, 513, 1025, 1026, 4095, 16384, 16385, 1_048_576)

@@ -6,9 +6,10 @@ from functools import cache
 from random import Random
 
 import pytest
-from oracle.draw import REAL, any_policy, any_requests, shrunken_model
+from oracle.draw import REAL, any_policy, any_requests, any_shares, shrunken_model
+from oracle.experts import expert_draws, experts_touched
 from oracle.rows import forwards
-from oracle.walk import LIMITS, count_forward, expert_draws, experts_touched
+from oracle.walk import LIMITS, count_forward
 
 from aisim_v41.model.load import load_model
 from aisim_v41.plan.counts import Count
@@ -21,7 +22,14 @@ REAL_PLANS = 60
 LONG_BATCHES = 1000
 
 ROWS_OF = {"index_active": "index_rows", "compress_active": "compressed_rows"}
-STEP_COUNTS = {"experts_touched", "active", "kv_active", "head_active", *ROWS_OF}
+STEP_COUNTS = {
+    "experts_touched",
+    "experts_expected",
+    "active",
+    "kv_active",
+    "head_active",
+    *ROWS_OF,
+}
 PER_REQUEST = {str(count) for count in Count} - STEP_COUNTS
 
 
@@ -34,7 +42,10 @@ def small_plan(seed: int) -> Plan:
     random = Random(seed)
     model = shrunken_model(random)
     policy = any_policy(random, small=True)
-    return Plan(model, any_requests(random, policy, small=True), policy=policy)
+    requests = any_requests(random, policy, small=True)
+    if random.random() < 0.2:
+        policy = policy.with_overrides(expert_popularity=any_shares(random, model))
+    return Plan(model, requests, policy=policy)
 
 
 def real_plan(seed: int) -> Plan:
@@ -122,12 +133,19 @@ def _step_counts(plan: Plan, found: Ledger, number: int, forward, layers) -> lis
 
     for index, layer in enumerate(layers):
         queries = _over_requests(forward, layer, "query_rows")
-        draws = sum(
-            expert_draws(plan.policy, s, c["query_rows"]) * s.count
+        drawn = [
+            (expert_draws(plan.policy, s, c["query_rows"]), s.count)
             for c, s in zip(layer, forward.sequences, strict=True)
-        )
+        ]
+        bound, expected = (sum(d[which] * count for d, count in drawn) for which in (0, 1))
+        fewest = plan.policy.expert_routing == "fewest"
+
+        def touched(draws: float) -> float:
+            return experts_touched(plan.model, plan.policy, draws)
+
         oracle = {
-            "experts_touched": experts_touched(plan.model, plan.policy, draws),
+            "experts_touched": plan.model.experts.top_k * (bound > 0) if fewest else touched(bound),
+            "experts_expected": touched(expected),
             "active": float(queries > 0),
             "kv_active": float(_over_requests(forward, layer, "kv_rows") > 0),
             "head_active": float(_over_requests(forward, layer, "logit_rows") > 0),

@@ -21,6 +21,7 @@ NUMBERS = [name for name in CHANGEABLE if TYPES[name] is int]
 SHARES = [name for name in CHANGEABLE if TYPES[name] is float]
 SWITCHES = [name for name in CHANGEABLE if TYPES[name] is bool]
 SIZES = ["decode_graph_sizes", "verify_graph_sizes"]
+MAY_BE_NONE = {"expert_locality"}
 MAY_BE_ZERO = {
     "replay_exact_min_tokens", "replay_min_tokens", "hit_min_tokens", "prefill_graph_tokens",
 }  # fmt: skip
@@ -34,6 +35,7 @@ def refusal(**overrides) -> str:
 
 def test_every_field_is_of_a_kind_tested_here():
     known = {*CHOICES, *NUMBERS, *SHARES, *SWITCHES, *SIZES, "sharding", "kv_layout"}
+    known |= {"expert_popularity"}
     assert known == set(CHANGEABLE)
 
 
@@ -139,13 +141,39 @@ def test_a_number_is_whole_and_bounded(name: str):
 
 
 @pytest.mark.parametrize("name", SHARES)
-def test_a_share_is_above_zero_and_at_most_one(name: str):
-    for value in (1e-9, 0.5, 1, 1.0):
+def test_a_share_is_above_zero_and_at_most_one_unless_it_may_be_none(name: str):
+    none = [0, 0.0]
+    for value in (1e-9, 0.5, 1, 1.0, *(none if name in MAY_BE_NONE else [])):
         assert getattr(policy("paper", **{name: value}), name) == value
-    for value in (0, 0.0, -0.1, 1.0000001, 2, math.nan, math.inf, True, "0.5", None, [], 1j):
+    refused = [-0.1, 1.0000001, 2, math.nan, math.inf, True, "0.5", None, [], 1j]
+    for value in refused if name in MAY_BE_NONE else none + refused:
         message = refusal(**{name: value})
         assert f"policy field {name} = {value!r}" in message
-        assert "share above 0 and at most 1" in message
+        limits = "from 0 to 1" if name in MAY_BE_NONE else "above 0 and at most 1"
+        assert f"must be a share {limits}" in message
+
+
+@pytest.mark.parametrize(
+    "value",
+    [0, 0.0, 1, 2.5, 100, (0.25, 0.25, 0.25, 0.25), (1.0,), (0.0, 0.4, 0.6)],
+)
+def test_a_popularity_is_a_number_or_shares(value):
+    assert policy("paper", expert_popularity=value).expert_popularity == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        -0.1, 101, math.nan, math.inf, True, "1", None, (), [0.5, 0.5], (0.5, 0.4), (0.5, 0.6),
+        (1.5, -0.5), (0.5, "0.5"), (0.5, True), (math.nan, 1.0), np.array([0.5, 0.5]),
+        (2 / 384,) * 384,
+    ],
+)  # fmt: skip
+def test_a_popularity_is_nothing_else(value):
+    message = refusal(expert_popularity=value)
+    assert "policy field expert_popularity = " in message
+    assert "shares from 0 to 1 that sum to 1" in message
+    assert len(message) < 300
 
 
 @pytest.mark.parametrize("name", SIZES)

@@ -10,13 +10,18 @@ from hypothesis import strategies as st
 from aisim_v41.model.load import load_model
 from aisim_v41.plan.captured import CapturedSteps
 from aisim_v41.plan.compatibility import pack
+from aisim_v41.plan.counts import Count
 from aisim_v41.plan.ledger import ledger_program
 from aisim_v41.plan.policy import RuntimePolicy, policy
 from aisim_v41.plan.request import Request
 from aisim_v41.plan.sizes import captured_sizes
 
 MODEL = load_model("deepseek-v4.1-flash")
-SIZES = policy("sglang", decode_graph_sizes="1, 2, 4, 8-32/8", verify_graph_sizes="1-4, 6, 16")
+SIZES = policy(
+    "sglang",
+    decode_graph_sizes="1, 2, 4, 8-32/8",
+    verify_graph_sizes="1-4, 6, 16",
+)
 
 
 def test_lists_of_the_engines():
@@ -94,14 +99,14 @@ def test_dummies_of_a_verify_step_are_requests_of_as_many_rows():
     dummy = program.count(pack([one]), one_step=True).totals
     many = slice(0, program.additive)
     np.testing.assert_allclose(counts[many], totals[many] + dummy[many])
-    touched, *_ = program.expert_columns[-1]
+    touched, *_ = program.expert_columns(Count.EXPERTS_EXPECTED)[-1]
     assert totals[touched] < counts[touched] < 128
 
 
 def test_all_dummies_of_a_step_touch_the_experts_of_one_more_draw():
     program, totals, counts, _ = filled(decode(5))
     six = program.count(pack(decode(6)), one_step=True).totals
-    for touched, *_ in program.expert_columns:
+    for touched, *_ in program.expert_columns(Count.EXPERTS_EXPECTED):
         assert totals[touched] < counts[touched] == pytest.approx(six[touched])
 
 
