@@ -8,6 +8,7 @@ graphs already hold the gap to the next. docs/op.md, "Execution modes".
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 import numpy as np
@@ -83,7 +84,12 @@ class HostPath:
 
 
 def host_form(
-    compiled: CompiledGraph, calls: HostCalls, host: Launch, mode: Mode, pieces: bool
+    compiled: CompiledGraph,
+    calls: HostCalls,
+    host: Launch,
+    mode: Mode,
+    pieces: bool,
+    left_out: Collection[str] = (),
 ) -> Floats:
     """Seconds a count [columns] of the host's path through a forward.
 
@@ -93,6 +99,7 @@ def host_form(
         host: what a call costs.
         mode: which of the engine's code runs.
         pieces: captured pieces are replayed, and only breaks and trimmed layers run eagerly.
+        left_out: operators whose host time is counted elsewhere.
     """
     model, backbone = compiled.model, compiled.backbone
     form = np.zeros(len(compiled.program.columns))
@@ -107,7 +114,9 @@ def host_form(
             trimmed = compiled.program.classes[step.layer].region is Region.LATE
         for task in tasks_of(step.node):
             eager = [
-                name for name in task.replaces if trimmed or not pieces or name in calls.breaks
+                name
+                for name in task.replaces
+                if name not in left_out and (trimmed or not pieces or name in calls.breaks)
             ]
             seconds = sum(calls.calls(name, mode, kind, ratio).seconds(host) for name in eager)
             if "sparse_attention" in eager and not trimmed:
