@@ -35,6 +35,8 @@ SAMPLES = 5
 """Steps of one prompt whose band is asked for."""
 KERNEL_SUM = "kernel_ms:sum"
 """Quantity that sums all kernels of a step, whatever runs beside what."""
+HOST = "host"
+"""Stands for a law where the host decides: its cost a call is off on every call."""
 SIMULATED_ACCEPT = "simulated_accept"
 """In a case's ``includes``: acceptance was simulated, not drawn by the verifier."""
 SIMULATED_ACCEPT_S = 104 * MICROSECOND
@@ -126,7 +128,7 @@ def _with_conditions(case: Case, told: Prediction, *, steps: float) -> Predictio
 
 def _step(answer: Estimate) -> Prediction:
     """The whole answer."""
-    errors = _errors(answer)
+    errors = _answer_errors(answer)
     return Prediction(
         value_s=answer.latency_s,
         low_s=answer.band_s[0],
@@ -152,7 +154,7 @@ def _kernels(answer: Estimate, group: KernelGroup | None) -> Prediction:
         for forward in _forwards(answer)
         for task, calls in _calls(forward, group)
     )
-    errors, spread = _errors(answer, group), _spread(answer, _errors(answer))
+    errors, spread = _errors(answer, group), _spread(answer, _answer_errors(answer))
     half = hypot(_together(errors), spread * value)
     return Prediction(
         value_s=value,
@@ -188,10 +190,26 @@ def _calls(forward: OpForward, group: KernelGroup | None) -> Iterable[tuple[Task
     return found.values()
 
 
-def _errors(answer: Estimate, group: KernelGroup | None = None) -> Mapping[str, float]:
-    """Half-width of the 90 % band that each law adds [s], over a group's kernels or all."""
+def _answer_errors(answer: Estimate) -> Mapping[str, float]:
+    """Half-width of the 90 % band of a whole answer [s], by law, or of the host where it decides."""
+    waiting = [forward for forward in _forwards(answer) if forward.waits_s]
+    laws = dict(_errors(answer, None, without=waiting))
+    if waiting:
+        laws[HOST] = fsum(f.times * f.host_s * f.compiled.host.error_relative for f in waiting)
+    return laws
+
+
+def _errors(
+    answer: Estimate, group: KernelGroup | None, *, without: Sequence[OpForward] = ()
+) -> Mapping[str, float]:
+    """Half-width of the 90 % band that each law adds [s], over a group's kernels or all.
+
+    Forwards ``without`` which the kernels do not decide are left out.
+    """
     laws: dict[str, float] = defaultdict(float)
     for forward in _forwards(answer):
+        if any(forward is left_out for left_out in without):
+            continue
         shares = {} if group is None else _shares(forward, group)
         for kernel in forward.kernels:
             share = 1.0 if group is None else shares.get(id(kernel.task), 0.0)
