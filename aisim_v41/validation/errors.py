@@ -25,7 +25,8 @@ from aisim_v41.units import MILLISECOND
 from aisim_v41.validation.cases import Case, load_cases, load_ratios
 from aisim_v41.validation.conversion import Conversion, Way
 from aisim_v41.validation.convert import convert
-from aisim_v41.validation.prediction import Prediction, predict, ratio
+from aisim_v41.validation.prediction import Prediction, predict
+from aisim_v41.validation.ratios import ratio
 from aisim_v41.validation.readings import is_rate
 from aisim_v41.validation.sizes import counted
 

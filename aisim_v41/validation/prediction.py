@@ -35,8 +35,6 @@ SAMPLES = 5
 """Steps of one prompt whose band is asked for."""
 KERNEL_SUM = "kernel_ms:sum"
 """Quantity that sums all kernels of a step, whatever runs beside what."""
-HOST = "host"
-"""Stands for a law where the host decides: its cost a call is off on every call."""
 SIMULATED_ACCEPT = "simulated_accept"
 """In a case's ``includes``: acceptance was simulated, not drawn by the verifier."""
 SIMULATED_ACCEPT_S = 104 * MICROSECOND
@@ -52,6 +50,9 @@ class Prediction:
         value_s, low_s, high_s: time and band.
         error_by_law_s: half-width that each law adds; those of one law go together.
         spread: half-width that engine builds add, as a share of the time.
+        paths: of every forward its times, and the seconds of its kernels and of the host that
+            issues them; it takes the longer. Empty for sums of kernels.
+        host_relative: 90 % error of the host's path.
         used_cases: cases whose measured kernels the laws of this GPU were made from.
     """
 
@@ -60,6 +61,8 @@ class Prediction:
     high_s: float
     error_by_law_s: Mapping[str, float]
     spread: float = 0.0
+    paths: tuple[tuple[float, float, float], ...] = ()
+    host_relative: float = 0.0
     used_cases: frozenset[str] = frozenset()
 
 
@@ -108,6 +111,7 @@ def _scaled(told: Prediction, factor: float) -> Prediction:
         low_s=factor * told.low_s,
         high_s=factor * told.high_s,
         error_by_law_s={law: factor * error for law, error in told.error_by_law_s.items()},
+        paths=tuple((t, factor * device, factor * host) for t, device, host in told.paths),
     )
 
 
@@ -128,13 +132,15 @@ def _with_conditions(case: Case, told: Prediction, *, steps: float) -> Predictio
 
 def _step(answer: Estimate) -> Prediction:
     """The whole answer."""
-    errors = _answer_errors(answer)
+    forwards = tuple(_forwards(answer))
     return Prediction(
         value_s=answer.latency_s,
         low_s=answer.band_s[0],
         high_s=answer.band_s[1],
-        error_by_law_s=errors,
-        spread=_spread(answer, errors),
+        error_by_law_s=_errors(answer, None),
+        spread=_spread(answer),
+        paths=tuple((float(f.times), f.device_s, f.host_s) for f in forwards),
+        host_relative=max(f.compiled.host.error_relative for f in forwards),
         used_cases=_used_cases(answer),
     )
 
@@ -154,8 +160,8 @@ def _kernels(answer: Estimate, group: KernelGroup | None) -> Prediction:
         for forward in _forwards(answer)
         for task, calls in _calls(forward, group)
     )
-    errors, spread = _errors(answer, group), _spread(answer, _answer_errors(answer))
-    half = hypot(_together(errors), spread * value)
+    errors, spread = _errors(answer, group), _spread(answer)
+    half = hypot(together(errors), spread * value)
     return Prediction(
         value_s=value,
         low_s=max(0.0, value - half),
@@ -172,9 +178,14 @@ def _forwards(answer: Estimate) -> Iterator[OpForward]:
         yield forward
 
 
-def _spread(answer: Estimate, errors: Mapping[str, float]) -> float:
-    """What widens the band of a whole answer beyond its laws, as a share of the time: builds."""
-    half, laws = answer.band_s[1] - answer.latency_s, _together(errors)
+def _spread(answer: Estimate) -> float:
+    """What widens the band of a whole answer beyond its laws, as a share of the time: builds.
+
+    Zero where the host decides: builds then differ by what it issues, which is in its own error.
+    """
+    if any(forward.waits_s for forward in _forwards(answer)):
+        return 0.0
+    half, laws = answer.band_s[1] - answer.latency_s, together(_errors(answer, None))
     return sqrt(max(0.0, half * half - laws * laws)) / answer.latency_s
 
 
@@ -190,26 +201,10 @@ def _calls(forward: OpForward, group: KernelGroup | None) -> Iterable[tuple[Task
     return found.values()
 
 
-def _answer_errors(answer: Estimate) -> Mapping[str, float]:
-    """Half-width of the 90 % band of a whole answer [s], by law, or of the host where it decides."""
-    waiting = [forward for forward in _forwards(answer) if forward.waits_s]
-    laws = dict(_errors(answer, None, without=waiting))
-    if waiting:
-        laws[HOST] = fsum(f.times * f.host_s * f.compiled.host.error_relative for f in waiting)
-    return laws
-
-
-def _errors(
-    answer: Estimate, group: KernelGroup | None, *, without: Sequence[OpForward] = ()
-) -> Mapping[str, float]:
-    """Half-width of the 90 % band that each law adds [s], over a group's kernels or all.
-
-    Forwards ``without`` which the kernels do not decide are left out.
-    """
+def _errors(answer: Estimate, group: KernelGroup | None) -> Mapping[str, float]:
+    """Half-width of the 90 % band that each law adds [s], over a group's kernels or all."""
     laws: dict[str, float] = defaultdict(float)
     for forward in _forwards(answer):
-        if any(forward is left_out for left_out in without):
-            continue
         shares = {} if group is None else _shares(forward, group)
         for kernel in forward.kernels:
             share = 1.0 if group is None else shares.get(id(kernel.task), 0.0)
@@ -240,32 +235,6 @@ def executed(case: Case, policy: RuntimePolicy) -> RuntimePolicy:
     return policy.with_overrides(prefill_execution="eager", decode_execution="eager")
 
 
-def ratio(first: Prediction, second: Prediction) -> Prediction:
-    """``first / second``, of one machine and build, as numbers in place of seconds.
-
-    A law that is off is off on both sides. Builds differ by launches and small kernels, of which
-    both sides have the same: a build adds one time to both, at most the spread of the shorter. So
-    the ratio moves by spread x (1 - shorter / longer).
-    """
-    keys = {*first.error_by_law_s, *second.error_by_law_s}
-    relative = {
-        key: first.error_by_law_s.get(key, 0.0) / first.value_s
-        - second.error_by_law_s.get(key, 0.0) / second.value_s
-        for key in keys
-    }
-    value = first.value_s / second.value_s
-    spread = max(first.spread, second.spread) * (1 - min(value, 1 / value))
-    half = value * hypot(_together(relative), spread)
-    return Prediction(
-        value_s=value,
-        low_s=value - half,
-        high_s=value + half,
-        error_by_law_s={key: abs(value * error) for key, error in relative.items()},
-        spread=spread,
-        used_cases=first.used_cases | second.used_cases,
-    )
-
-
 def _at_mid_output(case: Case, parts: tuple[Part, ...]) -> tuple[Part, ...]:
     """Steps of a mean time per token, where its mean token is; others as they are.
 
@@ -290,8 +259,8 @@ def _after(request: Request, context: int) -> Request:
     )
 
 
-def _together(errors: Mapping[str, float]) -> float:
-    """Different laws are off independently."""
+def together(errors: Mapping[str, float]) -> float:
+    """Half-width of errors of different laws, which are off independently."""
     return sqrt(fsum(error * error for error in errors.values()))
 
 
@@ -307,5 +276,9 @@ def _sum(parts: Sequence[tuple[float, Prediction]]) -> Prediction:
         high_s=fsum(times * one.high_s for times, one in parts),
         error_by_law_s=laws,
         spread=max(one.spread for _, one in parts),
+        paths=tuple(
+            (times * t, device, host) for times, one in parts for t, device, host in one.paths
+        ),
+        host_relative=max(one.host_relative for _, one in parts),
         used_cases=frozenset[str]().union(*(one.used_cases for _, one in parts)),
     )

@@ -17,8 +17,8 @@ from aisim_v41.validation.prediction import (
     Prediction,
     executed,
     predict,
-    ratio,
 )
+from aisim_v41.validation.ratios import ratio
 
 
 def told(model: aisim.Model, case: Case) -> Prediction:
@@ -102,3 +102,28 @@ def test_a_build_adds_one_time_to_both_sides():
     assert told.high_s - told.value_s == pytest.approx(2.0 * 0.1 * 0.5)
     upside_down = ratio(side(1.0, spread=0.1), side(2.0, spread=0.1))
     assert upside_down.high_s / upside_down.value_s == pytest.approx(told.high_s / told.value_s)
+
+
+def test_a_side_that_waits_for_its_host_widens_the_ratio():
+    """Kernels of 9 and 5 behind a host of 10: the ratio is 1 until kernels are 11 % longer."""
+    sides = [
+        Prediction(value_s=10.0, low_s=9.0, high_s=11.0, error_by_law_s={"gemm": share * time},
+                   paths=((1.0, time, 10.0),), host_relative=0.1)
+        for time, share in ((9.0, 0.2), (5.0, 0.2))
+    ]  # fmt: skip
+    told = ratio(*sides)
+    assert told.value_s == 1.0
+    # 20 % longer kernels: 10.8 against the host's 10.
+    assert told.high_s >= 1.08
+    # Nothing makes the first side shorter than the second, but the laws' unlike shares.
+    assert told.low_s == pytest.approx(1 - (0.18 - 0.1))
+
+
+def test_without_a_host_both_sides_scale_alike():
+    sides = [
+        Prediction(value_s=time, low_s=time, high_s=time, error_by_law_s={"gemm": 0.1 * time},
+                   paths=((1.0, time, 0.0),))
+        for time in (9.0, 5.0)
+    ]  # fmt: skip
+    told = ratio(*sides)
+    assert told.low_s == pytest.approx(told.value_s) == pytest.approx(told.high_s)
