@@ -18,7 +18,7 @@ from aisim_v41.units import MILLISECOND
 from aisim_v41.validation.cases import Case, load_ratios
 from aisim_v41.validation.conversion import Conversion
 from aisim_v41.validation.convert import convert
-from aisim_v41.validation.error_text import case_lines, headline_line
+from aisim_v41.validation.error_text import BAND_TARGET, case_lines, headline_line
 from aisim_v41.validation.errors import (
     DATA_CENTRE,
     CaseError,
@@ -286,6 +286,14 @@ def test_a_case_that_is_faster_by_half_is_that_far_off(cases: dict[str, Case]):
     (halved,) = run_error_table(cases=[replace(case, measured=case.measured / 2)]).errors
     assert halved.predicted == as_it_is.predicted
     assert halved.relative == pytest.approx(2 * (1 + as_it_is.relative) - 1)
+
+
+def test_bands_are_neither_idle_nor_endless(table: ErrorReport):
+    """Half of the measurements at least, and not all: a band that holds everything says nothing."""
+    told = table.bands
+    assert told.contained is not None
+    assert 0.5 <= told.contained <= BAND_TARGET[1]
+    assert told.sources > 10
 
 
 # --- what laws have seen --------------------------------------------------------------------------
