@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import fsum, hypot, sqrt
 
@@ -49,6 +49,8 @@ class Prediction:
     Attributes:
         value_s, low_s, high_s: time and band.
         error_by_law_s: half-width that each law adds; those of one law go together.
+        error_by_size_s: the same, apart by the rows of the kernels: a law is off alike for one
+            number of rows, and independently for unlike ones. Only of whole steps.
         spread: half-width that engine builds add, as a share of the time.
         paths: of every forward its times, and the seconds of its kernels and of the host that
             issues them; it takes the longer. Empty for sums of kernels.
@@ -60,6 +62,7 @@ class Prediction:
     low_s: float
     high_s: float
     error_by_law_s: Mapping[str, float]
+    error_by_size_s: Mapping[str, float] = field(default_factory=dict)
     spread: float = 0.0
     paths: tuple[tuple[float, float, float], ...] = ()
     host_relative: float = 0.0
@@ -111,6 +114,7 @@ def _scaled(told: Prediction, factor: float) -> Prediction:
         low_s=factor * told.low_s,
         high_s=factor * told.high_s,
         error_by_law_s={law: factor * error for law, error in told.error_by_law_s.items()},
+        error_by_size_s={law: factor * error for law, error in told.error_by_size_s.items()},
         paths=tuple((t, factor * device, factor * host) for t, device, host in told.paths),
     )
 
@@ -138,6 +142,7 @@ def _step(answer: Estimate) -> Prediction:
         low_s=answer.band_s[0],
         high_s=answer.band_s[1],
         error_by_law_s=_errors(answer, None),
+        error_by_size_s=_errors_by_size(answer),
         spread=_spread(answer),
         paths=tuple((float(f.times), f.device_s, f.host_s) for f in forwards),
         host_relative=max(f.compiled.host.error_relative for f in forwards),
@@ -185,8 +190,10 @@ def _spread(answer: Estimate) -> float:
     """
     if any(forward.waits_s for forward in _forwards(answer)):
         return 0.0
-    half, laws = answer.band_s[1] - answer.latency_s, together(_errors(answer, None))
-    return sqrt(max(0.0, half * half - laws * laws)) / answer.latency_s
+    value, (low, high) = answer.latency_s, answer.band_s
+    laws = together(_errors(answer, None))
+    half = max(value - low, high - value)
+    return sqrt(max(0.0, half * half - laws * laws)) / value
 
 
 def _calls(forward: OpForward, group: KernelGroup | None) -> Iterable[tuple[Task, float]]:
@@ -209,6 +216,21 @@ def _errors(answer: Estimate, group: KernelGroup | None) -> Mapping[str, float]:
         for kernel in forward.kernels:
             share = 1.0 if group is None else shares.get(id(kernel.task), 0.0)
             laws[kernel.law.key] += forward.times * share * kernel.seconds * kernel.error_p90
+    return laws
+
+
+def _errors_by_size(answer: Estimate) -> Mapping[str, float]:
+    """Half-width of the 90 % band that each law adds for each number of rows [s]."""
+    laws: dict[str, float] = defaultdict(float)
+    for forward in _forwards(answer):
+        rows: dict[int, float] = {}
+        for kernel in forward.kernels:
+            task = kernel.task
+            if id(task) not in rows:
+                form = forward.compiled.vector({task.rows: 1})
+                rows[id(task)] = float(form @ forward.counts)
+            law = f"{kernel.law.key} at {rows[id(task)]:g} rows"
+            laws[law] += forward.times * kernel.seconds * kernel.error_p90
     return laws
 
 
@@ -267,14 +289,18 @@ def together(errors: Mapping[str, float]) -> float:
 def _sum(parts: Sequence[tuple[float, Prediction]]) -> Prediction:
     """Steps of one run, each so many times: their errors go together."""
     laws: dict[str, float] = defaultdict(float)
+    sizes: dict[str, float] = defaultdict(float)
     for times, one in parts:
         for key, error in one.error_by_law_s.items():
             laws[key] += times * error
+        for key, error in one.error_by_size_s.items():
+            sizes[key] += times * error
     return Prediction(
         value_s=fsum(times * one.value_s for times, one in parts),
         low_s=fsum(times * one.low_s for times, one in parts),
         high_s=fsum(times * one.high_s for times, one in parts),
         error_by_law_s=laws,
+        error_by_size_s=sizes,
         spread=max(one.spread for _, one in parts),
         paths=tuple(
             (times * t, device, host) for times, one in parts for t, device, host in one.paths

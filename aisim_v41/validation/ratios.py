@@ -1,7 +1,7 @@
 """A ratio of two predictions of one machine and build, with its band.
 
-Errors do not simply add: a law that is off is off on both sides, a build adds its launches to both,
-and a side that waits for its host does not feel its kernels.
+Errors do not simply add: a law that is off for some number of rows is off on both sides, a build
+adds its launches to both, and a side that waits for its host does not feel its kernels.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ def ratio(first: Prediction, second: Prediction) -> Prediction:
 
     Two parts of the band are independent:
 
-    - laws that have unlike shares of the two sides, and a build. Builds differ by launches and
-      small kernels, of which both sides have the same: a build adds one time to both, at most the
-      spread of the shorter, so that the ratio moves by spread x (1 - shorter / longer);
+    - laws that have unlike shares of the two sides at some number of rows, and a build. Builds
+      differ by launches and small kernels, of which both sides have the same: a build adds one
+      time to both, at most the spread of the shorter, so that the ratio moves by
+      spread x (1 - shorter / longer);
     - kernels or host off on both sides alike, which moves the ratio where one of them waits.
     """
     value = first.value_s / second.value_s
     shares = {
-        law: first.error_by_law_s.get(law, 0.0) / first.value_s
-        - second.error_by_law_s.get(law, 0.0) / second.value_s
-        for law in {*first.error_by_law_s, *second.error_by_law_s}
+        law: first.error_by_size_s.get(law, 0.0) / first.value_s
+        - second.error_by_size_s.get(law, 0.0) / second.value_s
+        for law in {*first.error_by_size_s, *second.error_by_size_s}
     }
     spread = max(first.spread, second.spread) * (1 - min(value, 1 / value))
     half = value * hypot(together(shares), spread)

@@ -30,7 +30,7 @@ def told(model: aisim.Model, case: Case) -> Prediction:
 def side(value_s: float, spread: float = 0.0, **errors: float) -> Prediction:
     return Prediction(
         value_s=value_s, low_s=0.5 * value_s, high_s=2 * value_s, error_by_law_s=errors,
-        spread=spread,
+        error_by_size_s=errors, spread=spread,
     )  # fmt: skip
 
 
@@ -107,9 +107,11 @@ def test_a_build_adds_one_time_to_both_sides():
 def test_a_side_that_waits_for_its_host_widens_the_ratio():
     """Kernels of 9 and 5 behind a host of 10: the ratio is 1 until kernels are 11 % longer."""
     sides = [
-        Prediction(value_s=10.0, low_s=9.0, high_s=11.0, error_by_law_s={"gemm": share * time},
-                   paths=((1.0, time, 10.0),), host_relative=0.1)
-        for time, share in ((9.0, 0.2), (5.0, 0.2))
+        Prediction(
+            value_s=10.0, low_s=9.0, high_s=11.0, error_by_law_s={"gemm": 0.2 * time},
+            error_by_size_s={"gemm": 0.2 * time}, paths=((1.0, time, 10.0),), host_relative=0.1,
+        )
+        for time in (9.0, 5.0)
     ]  # fmt: skip
     told = ratio(*sides)
     assert told.value_s == 1.0
@@ -122,8 +124,15 @@ def test_a_side_that_waits_for_its_host_widens_the_ratio():
 def test_without_a_host_both_sides_scale_alike():
     sides = [
         Prediction(value_s=time, low_s=time, high_s=time, error_by_law_s={"gemm": 0.1 * time},
-                   paths=((1.0, time, 0.0),))
+                   error_by_size_s={"gemm": 0.1 * time}, paths=((1.0, time, 0.0),))
         for time in (9.0, 5.0)
     ]  # fmt: skip
     told = ratio(*sides)
     assert told.low_s == pytest.approx(told.value_s) == pytest.approx(told.high_s)
+
+
+def test_errors_by_size_are_those_by_law_apart(model: aisim.Model, cases: dict[str, Case]):
+    found = told(model, cases["gb300-39674-pr-step-c1"])
+    for law, error in found.error_by_law_s.items():
+        parts = [e for key, e in found.error_by_size_s.items() if key.startswith(f"{law} at ")]
+        assert sum(parts) == pytest.approx(error)
