@@ -7,7 +7,7 @@ a parallel block cannot undercut (`ForwardPrice`); everything here follows from 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -26,6 +26,11 @@ ROUNDING = 1e-12
 
 class ForwardPrice(Protocol):
     """One forward, priced."""
+
+    @property
+    def compiled(self) -> CompiledGraph:
+        """The graph of its kernels."""
+        ...
 
     @property
     def times(self) -> int:
@@ -94,55 +99,18 @@ class Breakdown:
     """Details of a priced step.
 
     Args:
-        compiled: the graph and its forms.
-        forwards: its forwards.
+        forwards: its forwards; each knows its graph, since kernels change with the rows.
     """
 
-    compiled: CompiledGraph
     forwards: tuple[ForwardPrice, ...]
 
     def rows(self) -> tuple[Row, ...]:
         """By distinct task, in order of first occurrence."""
-        compiled = self.compiled
-        where: dict[int, list[int]] = defaultdict(list)
-        for step in compiled.backbone.steps:
-            for task in compiled.tasks_in(step.node):
-                where[id(task)].append(step.layer)
-        found = (self._row(place, tuple(where[id(t)])) for place, t in enumerate(compiled.tasks))
-        return tuple(row for row in found if row.launches or row.seconds)
-
-    def _row(self, place: int, layers: tuple[int, ...]) -> Row:
-        task, calls = self.compiled.tasks[place], len(layers)
-        spent, floor, seconds = np.zeros(len(RESOURCES)), 0.0, 0.0
+        by_graph: dict[int, list[ForwardPrice]] = defaultdict(list)
         for forward in self.forwards:
-            resources = self.compiled.resource_forms[place] @ forward.counts
-            spent += forward.times * resources
-            floor += forward.times * float(resources.max())
-            seconds += forward.times * forward.task_seconds(task)
-        sources = {forward.source(task) for forward in self.forwards}
-        return Row(
-            operator=task.name,
-            family=str(task.family),
-            replaces=task.replaces,
-            layers=layers,
-            calls=calls * sum(forward.times for forward in self.forwards),
-            rows=calls * self._total({task.rows: 1}),
-            flop=calls * sum(self._total(form) for form in task.flops.values()),
-            bytes_by_kind={
-                str(kind): calls * self._total(form) for kind, form in task.traffic.items() if form
-            },
-            message_bytes=calls * self._total(task.payload),
-            launches=calls * self._total(task.launches),
-            seconds=calls * seconds,
-            floor_s=calls * floor,
-            seconds_by_resource={str(r): calls * float(spent[i]) for i, r in enumerate(RESOURCES)},
-            bound=str(RESOURCES[int(np.argmax(spent))]),
-            source=", ".join(sorted(sources)),
-        )
-
-    def _total(self, form: Columns) -> float:
-        vector = self.compiled.vector(form)
-        return sum(f.times * float(vector @ f.counts) for f in self.forwards)
+            by_graph[id(forward.compiled)].append(forward)
+        found = (row for alike in by_graph.values() for row in _rows_of(alike))
+        return tuple(row for row in found if row.launches or row.seconds)
 
     def path(self) -> dict[str, float]:
         """Operators on the longest way through the graph [s], longest first.
@@ -153,7 +121,7 @@ class Breakdown:
         path: dict[str, float] = defaultdict(float)
         for forward in self.forwards:
             for name, seconds in _path_of(
-                forward, forward.arranged(self.compiled.graph), {}
+                forward, forward.arranged(forward.compiled.graph), {}
             ).items():
                 path[name] += forward.times * seconds
             if forward.waits_s:
@@ -162,25 +130,18 @@ class Breakdown:
 
     def parts(self) -> dict[str, float]:
         """The model's own forward and, where steps speculate, the draft pass after it [s]."""
-        drafting = sum(f.times * self._draft_seconds(f) for f in self.forwards)
+        drafting = sum(f.times * _draft_seconds(f) for f in self.forwards)
         total = sum(f.times * f.total_s for f in self.forwards)
-        if self.compiled.drafting is None:
+        if all(f.compiled.drafting is None for f in self.forwards):
             return {"target": total}
         return {"target": total - drafting, "draft": drafting}
 
-    def _draft_seconds(self, forward: ForwardPrice) -> float:
-        """Time of the draft pass of one forward [s]."""
-        drafting = self.compiled.drafting
-        if drafting is None:
-            return 0.0
-        return sum(_path_of(forward, forward.arranged(drafting), {}).values())
-
     def timeline(self) -> tuple[dict[str, Any], ...]:
         """Every task of every forward; one that runs several times is shown once."""
-        compiled = self.compiled
         rows: list[dict[str, Any]] = []
         clock = 0.0
         for number, forward in enumerate(self.forwards):
+            compiled = forward.compiled
             timeline = _Timeline(forward, number, rows)
             main = forward.arranged(seq(*(step.node for step in compiled.backbone.chain)))
             apart = isinstance(forward.arranged(compiled.target), Par)
@@ -189,7 +150,7 @@ class Breakdown:
             start = clock if apart else beside
             after = timeline.place_steps(compiled.backbone.chain, start, 0)
             longest = max(after, beside)
-            end = clock + forward.total_s - self._draft_seconds(forward)
+            end = clock + forward.total_s - _draft_seconds(forward)
             kernels = end - forward.waits_s
             timeline.wait(compiled.target, longest, kernels, 0, len(compiled.model.layers))
             if forward.waits_s:
@@ -197,6 +158,60 @@ class Breakdown:
             timeline.place_steps(compiled.backbone.draft, end, 0)
             clock += forward.times * forward.total_s
         return tuple(rows)
+
+
+def _draft_seconds(forward: ForwardPrice) -> float:
+    """Time of the draft pass of one forward [s]."""
+    drafting = forward.compiled.drafting
+    if drafting is None:
+        return 0.0
+    return sum(_path_of(forward, forward.arranged(drafting), {}).values())
+
+
+def _rows_of(forwards: Sequence[ForwardPrice]) -> Iterator[Row]:
+    """Rows of forwards that share a graph."""
+    compiled = forwards[0].compiled
+    where: dict[int, list[int]] = defaultdict(list)
+    for step in compiled.backbone.steps:
+        for task in compiled.tasks_in(step.node):
+            where[id(task)].append(step.layer)
+    for place, task in enumerate(compiled.tasks):
+        yield _row(forwards, place, tuple(where[id(task)]))
+
+
+def _row(forwards: Sequence[ForwardPrice], place: int, layers: tuple[int, ...]) -> Row:
+    compiled = forwards[0].compiled
+    task, calls = compiled.tasks[place], len(layers)
+
+    def total(form: Columns) -> float:
+        vector = compiled.vector(form)
+        return sum(f.times * float(vector @ f.counts) for f in forwards)
+
+    spent, floor, seconds = np.zeros(len(RESOURCES)), 0.0, 0.0
+    for forward in forwards:
+        resources = compiled.resource_forms[place] @ forward.counts
+        spent += forward.times * resources
+        floor += forward.times * float(resources.max())
+        seconds += forward.times * forward.task_seconds(task)
+    return Row(
+        operator=task.name,
+        family=str(task.family),
+        replaces=task.replaces,
+        layers=layers,
+        calls=calls * sum(forward.times for forward in forwards),
+        rows=calls * total({task.rows: 1}),
+        flop=calls * sum(total(form) for form in task.flops.values()),
+        bytes_by_kind={
+            str(kind): calls * total(form) for kind, form in task.traffic.items() if form
+        },
+        message_bytes=calls * total(task.payload),
+        launches=calls * total(task.launches),
+        seconds=calls * seconds,
+        floor_s=calls * floor,
+        seconds_by_resource={str(r): calls * float(spent[i]) for i, r in enumerate(RESOURCES)},
+        bound=str(RESOURCES[int(np.argmax(spent))]),
+        source=", ".join(sorted({forward.source(task) for forward in forwards})),
+    )
 
 
 def _path_of(
@@ -232,15 +247,17 @@ class _Timeline:
     forward: ForwardPrice
     number: int
     rows: list[dict[str, Any]]
-    _widths: dict[int, int] = field(default_factory=dict)
+    _widths: dict[int, tuple[Node, int]] = field(default_factory=dict)
+    """By id; the node is kept, so that no other gets it."""
 
     def width(self, node: Node) -> int:
         """Lanes that a node needs."""
         key = id(node)
         if key not in self._widths:
             inside = [] if isinstance(node, Task) else [self.width(m) for m in node.members]
-            self._widths[key] = max(sum(inside) if isinstance(node, Par) else max([1, *inside]), 1)
-        return self._widths[key]
+            width = sum(inside) if isinstance(node, Par) else max([1, *inside])
+            self._widths[key] = (node, max(width, 1))
+        return self._widths[key][1]
 
     def place_steps(self, steps: Iterable[Step], start: float, lane: int) -> float:
         """Lay out steps one after another; return when the last one ends [s]."""

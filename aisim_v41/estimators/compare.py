@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from aisim_v41.estimators.entry import ESTIMATORS
 from aisim_v41.hardware import Hardware
 from aisim_v41.plan.plan import Plan
+from aisim_v41.units import MILLISECOND
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,6 +19,7 @@ def compare(plan: Plan, hardware: Hardware) -> pd.DataFrame:
     """The estimators side by side, operator by operator; the last row is the whole step.
 
     Operators run at the same time in part, so a column's rows may add up to more than its last.
+    Rows are the kernels of the build that OP prices, each beside its own floor.
 
     Args:
         plan: what is run, and how.
@@ -34,14 +36,20 @@ def compare(plan: Plan, hardware: Hardware) -> pd.DataFrame:
     import pandas as pd
 
     answers = {method: one.estimate(plan, hardware) for method, one in ESTIMATORS.items()}
-    frames = []
-    for method, answer in answers.items():
-        rows = answer.to_frame().groupby(["operator", "family"], sort=False)
-        frames.append(rows["time_ms"].sum().rename(f"{method}_ms"))
-    table = pd.concat(frames, axis=1).reset_index()
-    calls = answers["op"].to_frame().groupby(["operator", "family"], sort=False)
-    known = calls.agg(calls=("calls", "sum"), source=("source", "first")).reset_index()
-    table = table.merge(known, on=["operator", "family"])
+    rows = pd.DataFrame(
+        [
+            {
+                "operator": row.operator, "family": row.family, "calls": row.calls,
+                "sol_ms": row.floor_s / MILLISECOND, "op_ms": row.seconds / MILLISECOND,
+                "source": row.source,
+            }
+            for row in answers["op"].rows
+        ],
+        columns=["operator", "family", "calls", "sol_ms", "op_ms", "source"],
+    )  # fmt: skip
+    found = rows.groupby(["operator", "family"], sort=False)
+    table = found.agg({"calls": "sum", "sol_ms": "sum", "op_ms": "sum", "source": "first"})
+    table = table.reset_index()
     whole = {
         "operator": "whole step", "family": "",
         "calls": int(table["calls"].sum()), "source": "",

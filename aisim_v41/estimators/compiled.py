@@ -1,8 +1,9 @@
 """A model, mapping and policy on a GPU, compiled once: the hot path of simulations and sweeps.
 
-`CompiledGraph` holds the ledger program, the graph and the resource forms of its tasks; what a
-forward costs is added by the estimators (`CompiledSol` here). The detailed `Estimate` and the bare
-number of a step come from the same arrays.
+`CompiledStep` turns requests into counts and asks for their seconds. `CompiledGraph` holds the
+graph and the resource forms of its tasks; what a forward costs is added by the estimators
+(`CompiledSol` here). The detailed `Estimate` and the bare number of a step come from the same
+arrays.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ from aisim_v41.model.parallel import Parallel
 from aisim_v41.model.sharding import check_mapping
 from aisim_v41.ops.backbone import Backbone, whole
 from aisim_v41.ops.forward import whole_forward
+from aisim_v41.ops.fusion import Fusion
 from aisim_v41.ops.graph import Node, tasks_of
 from aisim_v41.ops.operator import Columns, Task
 from aisim_v41.ops.rank import rank_of
+from aisim_v41.plan.builds import check_build
 from aisim_v41.plan.compatibility import (
     check_mapping_is_modelled,
     check_policy,
@@ -36,6 +39,7 @@ from aisim_v41.plan.compatibility import (
     check_speculation,
     pack,
 )
+from aisim_v41.plan.counting import LedgerProgram
 from aisim_v41.plan.counts import Count
 from aisim_v41.plan.ledger import ledger_program
 from aisim_v41.plan.plan import forward_passes
@@ -52,17 +56,14 @@ CHUNK_STEPS = 8192
 """Steps of a sweep evaluated at once: bounds the memory of a sweep of any length."""
 
 
-class CompiledGraph(ABC):
-    """Steps of one model, mapping and policy on one GPU.
+class CompiledStep(ABC):
+    """A step function: seconds of one step, or of many in a frame.
 
-    Args:
+    Attributes:
+        method: as in `aisim_v41.estimate`.
         model: the model.
-        hardware: the GPU and its links.
-        parallel: the mapping.
         policy: the runtime policy.
-
-    Raises:
-        UnsupportedPlanError: the mapping or the policy is refused.
+        program: counts of a step from its requests.
     """
 
     method: ClassVar[str]
@@ -70,33 +71,9 @@ class CompiledGraph(ABC):
     """Steps of a sweep that are evaluated at once, unless it is told otherwise."""
     distinct_experts: ClassVar[Count] = Count.EXPERTS_TOUCHED
     """The count that weights of experts follow."""
-
-    def __init__(
-        self, model: Model, hardware: Hardware, parallel: Parallel, policy: RuntimePolicy
-    ) -> None:
-        require_step_model(model)
-        check_policy(policy, parallel)
-        check_mapping_is_modelled(parallel)
-        check_mapping(model, parallel, policy.sharding)
-        check_speculation(model, policy)
-        self.model, self.hardware = model, hardware
-        self.parallel, self.policy = parallel, policy
-        self.program = ledger_program(model, policy)
-        has_fp4 = Arithmetic.FP4 in hardware.peak_flop_per_s
-        rank = rank_of(
-            model, parallel, policy, has_fp4=has_fp4, distinct_experts=self.distinct_experts
-        )
-        self.backbone: Backbone = whole_forward(rank, self.program)
-        self.target: Node = self.backbone.target
-        self.drafting: Node | None = self.backbone.drafting
-        self.graph: Node = whole(self.target, self.drafting)
-        self._prices: dict[int, Price] = {}
-        columns = {column: place for place, column in enumerate(self.program.columns)}
-        self.builder = ProgramBuilder(columns, self.price)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as what it is made from: tasks and nodes are known by their id."""
-        return type(self), (self.model, self.hardware, self.parallel, self.policy)
+    model: Model
+    policy: RuntimePolicy
+    program: LedgerProgram
 
     @abstractmethod
     def seconds(self, counts: Floats) -> Floats:
@@ -105,13 +82,6 @@ class CompiledGraph(ABC):
     def priced(self, requests: RequestColumns, *, one_step: bool) -> Floats:
         """Seconds of requests as columns: of one forward, or of one a column [steps]."""
         return self.seconds(self.program.count(requests, one_step=one_step).totals)
-
-    def price(self, task: Task) -> Price:
-        """Seconds of a task on each resource, as forms."""
-        key = id(task)
-        if key not in self._prices:
-            self._prices[key] = price(task, self.hardware)
-        return self._prices[key]
 
     def __call__(self, requests: Sequence[Request]) -> float:
         """Seconds of one step.
@@ -174,6 +144,62 @@ class CompiledGraph(ABC):
             )
         for frame in frames:
             yield self.sweep(frame)
+
+
+class CompiledGraph(CompiledStep):
+    """Steps of one model, mapping and policy on one GPU, as one graph of kernels.
+
+    Args:
+        model: the model.
+        hardware: the GPU and its links.
+        parallel: the mapping.
+        policy: the runtime policy.
+        fusion: which operators are one kernel; the policy's profile if not given.
+
+    Raises:
+        UnsupportedPlanError: the mapping or the policy is refused.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        hardware: Hardware,
+        parallel: Parallel,
+        policy: RuntimePolicy,
+        fusion: Fusion | None = None,
+    ) -> None:
+        require_step_model(model)
+        check_policy(policy, parallel)
+        check_mapping_is_modelled(parallel)
+        check_mapping(model, parallel, policy.sharding)
+        check_speculation(model, policy)
+        check_build(policy.build, policy.name, hardware.architecture)
+        self.model, self.hardware = model, hardware
+        self.parallel, self.policy = parallel, policy
+        self.program = ledger_program(model, policy)
+        has_fp4 = Arithmetic.FP4 in hardware.peak_flop_per_s
+        rank = rank_of(
+            model, parallel, policy, has_fp4=has_fp4, distinct_experts=self.distinct_experts
+        )
+        kernels = () if fusion is None else (fusion,)
+        self.backbone: Backbone = whole_forward(rank, self.program, *kernels)
+        self.target: Node = self.backbone.target
+        self.drafting: Node | None = self.backbone.drafting
+        self.graph: Node = whole(self.target, self.drafting)
+        self._prices: dict[int, Price] = {}
+        columns = {column: place for place, column in enumerate(self.program.columns)}
+        self.builder = ProgramBuilder(columns, self.price)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as what it is made from: tasks and nodes are known by their id."""
+        return type(self), (self.model, self.hardware, self.parallel, self.policy)
+
+    def price(self, task: Task) -> Price:
+        """Seconds of a task on each resource, as forms."""
+        key = id(task)
+        if key not in self._prices:
+            self._prices[key] = price(task, self.hardware)
+        return self._prices[key]
 
     # --- details for reports ------------------------------------------------------------------
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from aisim_v41.errors import InvalidInputError, OutOfRangeError, UnsupportedPlanError
-from aisim_v41.estimators.compiled import CompiledGraph, CompiledSol
+from aisim_v41.estimators.compiled import CompiledSol, CompiledStep
 from aisim_v41.estimators.op import Op
-from aisim_v41.estimators.op_compiled import CompiledOp
+from aisim_v41.estimators.op_builds import CompiledBuild
 from aisim_v41.estimators.result import Estimate
 from aisim_v41.estimators.sol import Sol
 from aisim_v41.hardware import Hardware
@@ -29,7 +30,10 @@ class Estimator(Protocol):
 
 
 ESTIMATORS: dict[str, Estimator] = {"sol": Sol(), "op": Op()}
-COMPILED: dict[str, type[CompiledGraph]] = {"sol": CompiledSol, "op": CompiledOp}
+COMPILED: dict[str, Callable[[Model, Hardware, Parallel, RuntimePolicy], CompiledStep]] = {
+    "sol": CompiledSol,
+    "op": CompiledBuild,
+}
 
 
 def _method(method: str) -> str:
@@ -86,7 +90,7 @@ def compile(
     parallel: Parallel | None = None,
     policy: RuntimePolicy | None = None,
     method: str = "auto",
-) -> CompiledGraph:
+) -> CompiledStep:
     """A step function for simulations and sweeps.
 
     Args:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from aisim_v41.estimators.op_compiled import CompiledOp
+from aisim_v41.estimators.op_builds import CompiledBuild
 from aisim_v41.plan.compatibility import pack
 from aisim_v41.plan.ledger import ledger_program
 from aisim_v41.plan.plan import forward_passes
@@ -30,7 +30,7 @@ class LoadSpan(NamedTuple):
     above_s: float
 
 
-def load_span(compiled: CompiledOp, requests: Sequence[Request]) -> LoadSpan:
+def load_span(compiled: CompiledBuild, requests: Sequence[Request]) -> LoadSpan:
     """Seconds by which a step of OP is shorter with few experts, and longer with many.
 
     A field that the policy sets to something else than its default is taken as known. Kernels keep
@@ -60,7 +60,7 @@ def _unknown(policy: RuntimePolicy, reading: Mapping[str, float]) -> dict[str, f
     }
 
 
-def _seconds(compiled: CompiledOp, policy: RuntimePolicy, requests: Sequence[Request]) -> float:
+def _seconds(compiled: CompiledBuild, policy: RuntimePolicy, requests: Sequence[Request]) -> float:
     program = ledger_program(compiled.model, policy)
     total = 0.0
     for forward in forward_passes(requests, policy):

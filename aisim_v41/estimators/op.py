@@ -17,7 +17,8 @@ import numpy as np
 from aisim_v41.estimators.breakdown import Breakdown
 from aisim_v41.estimators.compiled import Floats, compiled_sol
 from aisim_v41.estimators.expert_load import load_span
-from aisim_v41.estimators.op_compiled import CompiledOp, compiled_op, serial
+from aisim_v41.estimators.op_builds import CompiledBuild, compiled_build
+from aisim_v41.estimators.op_compiled import CompiledOp
 from aisim_v41.estimators.op_evidence import Kernel
 from aisim_v41.estimators.resources import RESOURCES
 from aisim_v41.estimators.result import Estimate
@@ -29,10 +30,6 @@ from aisim_v41.plan.captured import Mask
 from aisim_v41.plan.compatibility import pack
 from aisim_v41.plan.ledger import Ledger, ledger
 from aisim_v41.plan.plan import Plan
-
-BUILD_ERROR = 0.15
-"""Spread of engine builds about one set of kernels, as a share of the time: a plan that names no
-build may meet any (production-measurements §3: one decode step moved by a third within weeks)."""
 
 
 class Op:
@@ -47,36 +44,34 @@ class Op:
             UnsupportedPlanError: the mapping does not fit the model or the GPU.
             MissingProfileError: nothing is known about kernels of this GPU or its family.
         """
-        compiled = compiled_op(plan.model, hardware, plan.parallel, plan.policy)
+        compiled = compiled_build(plan.model, hardware, plan.parallel, plan.policy)
         counted = ledger(plan)
         forwards = op_forwards(compiled, counted)
         sol = compiled_sol(plan.model, hardware, plan.parallel, plan.policy)
         bounds = sol_bounds(sol, counted)
         latency = sum(forward.times * forward.total_s for forward in forwards)
         by_kernels = tuple(forward for forward in forwards if not forward.waits_s)
-        device = sum(forward.times * forward.device_s for forward in by_kernels)
         host = sum(forward.times * forward.host_s for forward in forwards)
-        by_host = sum(forward.times * forward.host_s for forward in forwards if forward.waits_s)
-        errors = (BUILD_ERROR * device, compiled.host.error_relative * by_host)
-        half = np.hypot(_kernel_error(by_kernels), np.hypot(*errors))
+        by_host = sum(f.times * f.host_s * f.host_error for f in forwards if f.waits_s)
+        laws = np.hypot(_kernel_error(by_kernels), by_host)
+        low, high = compiled.range_s((f.times, f.counts, f.uncaptured) for f in forwards)
         load = load_span(compiled, plan.requests)
+        below = np.hypot(np.hypot(laws, load.below_s), latency - low)
+        above = np.hypot(np.hypot(laws, load.above_s), high - latency)
         busy = np.zeros(len(RESOURCES))
         for forward in forwards:
-            busy += forward.times * (compiled.resource_totals @ forward.counts)
+            busy += forward.times * (forward.compiled.resource_totals @ forward.counts)
         return Estimate(
             plan=plan,
             hardware=hardware,
             method=self.method,
             latency_s=latency,
-            band_s=(
-                max(bounds.graph_s, latency - float(np.hypot(half, load.below_s))),
-                latency + float(np.hypot(half, load.above_s)),
-            ),
+            band_s=(max(bounds.graph_s, latency - float(below)), latency + float(above)),
             bounds=bounds,
             source_share=_source_share(forwards),
             resource_s={str(r): float(busy[i]) for i, r in enumerate(RESOURCES)},
             warnings=(*plan.warnings, *assumptions(plan)),
-            breakdown=Breakdown(compiled, forwards),
+            breakdown=Breakdown(forwards),
             beyond=_beyond(forwards),
             host_s=host,
         )
@@ -112,6 +107,11 @@ class OpForward:
         return float(self.compiled.host.seconds(self.counts, self.uncaptured))
 
     @property
+    def host_error(self) -> float:
+        """90 % error of that time, as a share of it."""
+        return self.compiled.host.error_relative
+
+    @property
     def waits_s(self) -> float:
         """What the host adds to the kernels' time [s]."""
         return self.total_s - self.device_s
@@ -141,16 +141,16 @@ class OpForward:
 
     def arranged(self, node: Node) -> Node:
         """The node as this forward runs it: prefill on one stream."""
-        return node if self.compiled.overlaps(self.counts) else serial(node)
+        return self.compiled.arranged(node, self.counts)
 
 
-def op_forwards(compiled: CompiledOp, counted: Ledger) -> tuple[OpForward, ...]:
+def op_forwards(build: CompiledBuild, counted: Ledger) -> tuple[OpForward, ...]:
     """The forwards of a plan, with the dummy rows of the graphs that they replay."""
     found = []
     for forward, counts in counted.passes:
         requests = pack(forward.requests)
-        filled, uncaptured = compiled.captured.filled(requests, counts.totals, one_step=True)
-        found.append(OpForward(compiled, forward.times, filled, uncaptured))
+        filled, uncaptured = build.captured.filled(requests, counts.totals, one_step=True)
+        found.append(OpForward(build.at(filled), forward.times, filled, uncaptured))
     return tuple(found)
 
 

@@ -3,7 +3,8 @@
 Tasks that one number of rows decides are tabulated; laws of one kind are evaluated together for the
 others, so that a step costs a few dozen array operations. Steps with a prefill run their kernels
 one after another; others let side streams overlap where the engine has them, a block never being
-shorter than its share of any one resource.
+shorter than its share of any one resource. Kernels are those of one inventory; which one a step
+runs is chosen in `aisim_v41.estimators.op_builds`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +22,7 @@ from aisim_v41.estimators.compiled import CompiledGraph, Floats
 from aisim_v41.estimators.execution import HostPath
 from aisim_v41.estimators.op_curves import row_curves
 from aisim_v41.estimators.op_evidence import Kernel, KernelEvidence, evidence_of
+from aisim_v41.estimators.op_inventory import as_built, on_streams, policy_of
 from aisim_v41.estimators.op_laws import Feature, bindings_of
 from aisim_v41.estimators.op_program import composition
 from aisim_v41.estimators.program import whole_blocks
@@ -28,8 +31,10 @@ from aisim_v41.evidence.laws import LawKind, law_seconds
 from aisim_v41.hardware import Hardware
 from aisim_v41.model.description import Model
 from aisim_v41.model.parallel import Parallel
+from aisim_v41.ops.fusion import Fusion, groups_of
 from aisim_v41.ops.graph import Node, Par, Seq, seq, tasks_of
 from aisim_v41.ops.operator import Task
+from aisim_v41.plan.builds import Inventory
 from aisim_v41.plan.captured import CapturedSteps, Mask
 from aisim_v41.plan.columns import ACTIVITY, Column
 from aisim_v41.plan.counts import Count
@@ -76,9 +81,12 @@ class LawGroup:
 
 
 class CompiledOp(CompiledGraph):
-    """Time of steps from measured and calibrated operators.
+    """Time of steps from measured and calibrated operators, for one inventory of kernels.
 
     Args and errors: as for `CompiledGraph`.
+
+    Args:
+        inventory: kernels of a build; None: those of the policy's fusion profile.
 
     Raises:
         MissingProfileError: no calibration for the GPU or its family.
@@ -89,23 +97,37 @@ class CompiledOp(CompiledGraph):
     distinct_experts = Count.EXPERTS_EXPECTED
 
     def __init__(
-        self, model: Model, hardware: Hardware, parallel: Parallel, policy: RuntimePolicy
+        self,
+        model: Model,
+        hardware: Hardware,
+        parallel: Parallel,
+        policy: RuntimePolicy,
+        inventory: Inventory | None = None,
     ) -> None:
-        super().__init__(model, hardware, parallel, policy)
+        fusion = None if inventory is None else Fusion(groups_of(inventory))
+        super().__init__(model, hardware, parallel, policy_of(policy, inventory), fusion)
+        self.inventory = inventory
         self.engine = ENGINE_OF_POLICY.get(policy.name, "sglang")
         self.calibration: Calibration = load_calibration(hardware, self.engine)
         self.evidence: tuple[tuple[KernelEvidence, ...], ...] = tuple(
             tuple(self._evidence(task)) for task in self.tasks
         )
         self._tabulate()
-        self.overlapped = composition(self.builder, self.tasks, self.graph)
+        self.side_by_side = on_streams(self.graph, inventory)
+        self.overlapped = composition(self.builder, self.tasks, self.side_by_side)
         self.serial = composition(self.builder, self.tasks, serial(self.graph))
         self.host = HostPath(self, self.calibration.launch, self.engine)
         self.captured = CapturedSteps(self.program)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as what it is made from: tasks and nodes are known by their id."""
+        made_from = (self.model, self.hardware, self.parallel, self.policy, self.inventory)
+        return type(self), made_from
+
     def _evidence(self, task: Task) -> Iterator[KernelEvidence]:
         price, skew = self.price(task), self.program.load.variation
-        for binding in bindings_of(task, price, self.hardware, self.engine, self.model, skew):
+        plain = bindings_of(task, price, self.hardware, self.engine, self.model, skew)
+        for binding in as_built(plain, task, self.inventory):
             yield from evidence_of(binding, self.calibration, self.hardware)
 
     def _tabulate(self) -> None:
@@ -273,10 +295,16 @@ class CompiledOp(CompiledGraph):
     @cached_property
     def side_streams(self) -> bool:
         """Whether the engine uses side streams on this GPU (runtime-semantics §5.2, §5.3)."""
+        if self.inventory is not None:
+            return self.policy.decode_streams == "side" and bool(self.inventory.beside)
         built_for = SIDE_STREAM_GPUS.get(self.policy.name, "sm")
         return self.policy.decode_streams == "side" and self.hardware.architecture.startswith(
             built_for
         )
+
+    def arranged(self, node: Node, counts: Floats) -> Node:
+        """The node as a forward of these counts runs it: on its streams, or one after another."""
+        return on_streams(node, self.inventory) if self.overlaps(counts) else serial(node)
 
     @cached_property
     def calls(self) -> Floats:
@@ -319,9 +347,13 @@ def serial(node: Node) -> Node:
     return seq(*members) if isinstance(node, (Seq, Par)) else node
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=128)
 def compiled_op(
-    model: Model, hardware: Hardware, parallel: Parallel, policy: RuntimePolicy
+    model: Model,
+    hardware: Hardware,
+    parallel: Parallel,
+    policy: RuntimePolicy,
+    inventory: Inventory | None = None,
 ) -> CompiledOp:
     """`CompiledOp`, kept for the next call with the same arguments."""
-    return CompiledOp(model, hardware, parallel, policy)
+    return CompiledOp(model, hardware, parallel, policy, inventory)

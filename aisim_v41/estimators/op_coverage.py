@@ -10,7 +10,8 @@ import numpy as np
 
 from aisim_v41.estimators.compiled import Floats
 from aisim_v41.estimators.op import op_forwards
-from aisim_v41.estimators.op_compiled import CompiledOp, compiled_op
+from aisim_v41.estimators.op_builds import compiled_build
+from aisim_v41.estimators.op_compiled import CompiledOp
 from aisim_v41.estimators.op_evidence import Kernel
 from aisim_v41.evidence.laws import LawKind
 from aisim_v41.hardware import Hardware
@@ -59,11 +60,12 @@ def coverage(plan: Plan, hardware: Hardware) -> pd.DataFrame:
     """
     import pandas as pd
 
-    compiled = compiled_op(plan.model, hardware, plan.parallel, plan.policy)
+    build = compiled_build(plan.model, hardware, plan.parallel, plan.policy)
     times: dict[_Key, float] = defaultdict(float)
     calls: dict[_Key, float] = defaultdict(float)
     kernels: dict[_Key, tuple[Kernel, float]] = {}
-    for forward in op_forwards(compiled, ledger(plan)):
+    for forward in op_forwards(build, ledger(plan)):
+        compiled = forward.compiled
         for kernel in forward.kernels:
             case = (
                 "" if kernel.tag == "measured" else collector_case(compiled, kernel, forward.counts)

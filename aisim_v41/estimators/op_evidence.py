@@ -166,6 +166,8 @@ def evidence_of(
 
 
 FALLBACK_KEYS: Mapping[str, tuple[str, ...]] = {
+    "attention.padded": ("attention",),
+    "attention.native": ("attention",),
     "elementwise.hyper": ("elementwise",),
     "scores.bf16": ("scores.fp8",),
     "experts.w4a16": ("experts.mxfp4",),

@@ -57,7 +57,7 @@ class Sol:
             source_share={SOURCE: 1.0} if bounds.graph_s else {},
             resource_s={str(r): float(busy[i]) for i, r in enumerate(RESOURCES)},
             warnings=(*plan.warnings, *assumptions(plan)),
-            breakdown=Breakdown(compiled, forwards),
+            breakdown=Breakdown(forwards),
         )
 
 

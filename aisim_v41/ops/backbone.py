@@ -318,11 +318,12 @@ def _existing(*tasks: Task | None) -> tuple[Task, ...]:
     return tuple(task for task in tasks if task is not None)
 
 
-def backbone(rank: Rank, program: LedgerProgram) -> Backbone:
+def backbone(rank: Rank, program: LedgerProgram, fusion: Fusion | None = None) -> Backbone:
     """The graph of one forward of one rank.
 
     Args:
         rank: what a rank holds and how it computes.
         program: the ledger whose columns the tasks refer to.
+        fusion: kernels; those of the policy's profile if not given.
     """
-    return GraphBuilder(rank, program, Fusion(rank.policy.fusion)).build()
+    return GraphBuilder(rank, program, fusion or Fusion(rank.policy.fusion)).build()

@@ -29,14 +29,17 @@ ROWS = (Count.QUERY_ROWS, Count.ACTIVE)
 """Rows and activity of the drafter's ends; the target has counts of their own for its ends."""
 
 
-def whole_forward(rank: Rank, program: LedgerProgram) -> Backbone:
+def whole_forward(rank: Rank, program: LedgerProgram, fusion: Fusion | None = None) -> Backbone:
     """The graph of one forward of one rank.
 
     Args:
         rank: what a rank holds and how it computes.
         program: the ledger whose columns the tasks refer to.
+        fusion: kernels of the target and of the draft pass; those of the policy's profile if not
+            given.
     """
-    target = backbone(rank, program)
+    fusion = fusion or Fusion(rank.policy.fusion)
+    target = backbone(rank, program, fusion)
     drafter = rank.model.draft
     if drafter is None or not speculates(rank.model, rank.policy):
         return target
@@ -44,7 +47,7 @@ def whole_forward(rank: Rank, program: LedgerProgram) -> Backbone:
     return replace(
         target,
         chain=(*target.chain, Step(len(rank.model.layers), sampling)),
-        draft=_DraftPass(rank, program, drafter).steps(),
+        draft=_DraftPass(rank, program, drafter, fusion).steps(),
     )
 
 
@@ -55,13 +58,14 @@ class _DraftPass:
     rank: Rank
     program: LedgerProgram
     drafter: Draft
+    fusion: Fusion
     renamed: dict[tuple[int, str], Node] = field(default_factory=dict)
     alive: list[Node] = field(default_factory=list)
     """Nodes known by their id, so that no other gets it."""
 
     def steps(self) -> tuple[Step, ...]:
         """Parts of the pass, in order."""
-        fusion = Fusion(self.rank.policy.fusion)
+        fusion = self.fusion
         # A draft block is a layer of a model with other experts.
         own = replace(self.rank, model=replace(self.rank.model, experts=self.drafter.experts))
         builder = GraphBuilder(own, self.program, fusion)

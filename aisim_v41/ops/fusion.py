@@ -1,8 +1,9 @@
-"""Fusion profiles: which elementary operators an engine runs as one kernel.
+"""Fusion: which elementary operators an engine runs as one kernel.
 
-A profile is a list of groups. `Fusion.chain` makes one kernel of each run of consecutive operators
-that belong to one group and work on the same rows. A test proves that every profile does the work
-of every elementary operator exactly once.
+A profile is a list of groups, and so are the kernels of a build (`aisim_v41.plan.builds`).
+`Fusion.chain` makes one kernel of each run of consecutive operators that belong to one group and
+work on the same rows. A test proves that every profile and every build does the work of every
+elementary operator exactly once.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from aisim_v41.errors import InvalidInputError, nearest
 from aisim_v41.ops.graph import Node, seq
 from aisim_v41.ops.operator import Task, fuse
+from aisim_v41.plan.builds import Inventory
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +94,33 @@ PROFILES: dict[str, tuple[Group, ...]] = {
 }
 
 
+_READ_LATER = frozenset({"streams", "coefficients", "entry_latent"})
+"""Tensors that more operators read than the one they are handed to."""
+
+
+def groups_of(inventory: Inventory) -> tuple[Group, ...]:
+    """Kernels of a build as groups."""
+    return tuple(Group(name, members, _READ_LATER) for name, members in inventory.kernels)
+
+
 class Fusion:
-    """A profile at work; fused tasks are made once and shared.
+    """Groups at work; fused tasks are made once and shared.
+
+    Args:
+        kernels: name of a profile, or groups.
 
     Raises:
         InvalidInputError: no profile of that name.
     """
 
-    def __init__(self, profile: str) -> None:
-        if profile not in PROFILES:
-            raise InvalidInputError(f"no fusion profile {profile!r}; {nearest(profile, PROFILES)}")
-        self.profile = profile
-        self._group_of = {name: group for group in PROFILES[profile] for name in group.members}
+    def __init__(self, kernels: str | tuple[Group, ...]) -> None:
+        if isinstance(kernels, str):
+            if kernels not in PROFILES:
+                raise InvalidInputError(
+                    f"no fusion profile {kernels!r}; {nearest(kernels, PROFILES)}"
+                )
+            kernels = PROFILES[kernels]
+        self._group_of = {name: group for group in kernels for name in group.members}
         self._made: dict[tuple[object, ...], Task] = {}
         self._alive: list[Task] = []
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from aisim_v41.errors import InvalidInputError, MissingProfileError, nearest
 from aisim_v41.model.sharding import ShardingRules
+from aisim_v41.plan.builds import UNNAMED, check_build
 from aisim_v41.plan.sizes import EVERY, captured_sizes
 
 POLICY_FILE = "deepseek-v4.1-flash/policies"
@@ -90,7 +91,10 @@ class RuntimePolicy:
         expert_popularity: How unlike experts are chosen: squared coefficient of variation of their
             popularity, 0 for alike; or the measured share of all choices of each expert. See
             `aisim_v41.plan.expert_load`.
-        fusion: Fusion profile, see `aisim_v41.ops.fusion`.
+        fusion: Fusion profile, see `aisim_v41.ops.fusion`. The bound takes it; OP too where no
+            build of the engine is known for the GPU, or where it was overridden.
+        build: Dated build of the engine whose kernels OP prices, see `aisim_v41.plan.builds`;
+            "any": the newest known one, with the spread of all of them in the band.
         decode_streams: Kernels of decode and verify steps that do not depend on each other run on
             side streams ("side") or one after another ("single"); prefill always does the latter.
         prefill_execution: "eager", "breakable_graph" (attention, and late layers of a replay, run
@@ -178,6 +182,7 @@ class RuntimePolicy:
     expert_locality: float = 0.4
     expert_popularity: float | tuple[float, ...] = 1.0
     fusion: Literal["elementary", "single_pass", "sglang_decode", "vllm_mega_mhc"] = "single_pass"
+    build: str = UNNAMED
     decode_streams: Literal["side", "single"] = "side"
     prefill_execution: Literal["eager", "breakable_graph", "full_graph"] = "eager"
     prefill_graph_tokens: int = 0
@@ -219,6 +224,7 @@ class RuntimePolicy:
             _check_field(f.name, getattr(self, f.name), _field_types()[f.name])
         for name in ("decode_graph_sizes", "verify_graph_sizes"):
             captured_sizes(getattr(self, name), f"policy field {name}")
+        check_build(self.build, self.name)
 
     def with_overrides(self, **overrides: Any) -> RuntimePolicy:
         """A copy with some fields changed; fields of ``sharding`` may be named directly.

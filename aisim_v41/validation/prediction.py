@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import fsum, hypot, sqrt
 
-from aisim_v41.estimators.compiled import CompiledGraph
+from aisim_v41.estimators.compiled import CompiledStep
 from aisim_v41.estimators.entry import compile as compile_step
 from aisim_v41.estimators.entry import estimate
 from aisim_v41.estimators.op import OpForward
@@ -153,7 +153,7 @@ def _step(answer: Estimate) -> Prediction:
 @lru_cache(maxsize=32)
 def _step_function(
     model: Model, hardware: Hardware, parallel: Parallel, policy: RuntimePolicy
-) -> CompiledGraph:
+) -> CompiledStep:
     """Times of steps that `estimate` would give too, without what they are made of."""
     return compile_step(model, hardware, parallel=parallel, policy=policy, method="op")
 

@@ -15,6 +15,7 @@ from aisim_v41 import resources
 from aisim_v41.errors import MissingProfileError
 from aisim_v41.hardware import FOLDER, SUFFIX, Hardware, load_hardware
 from aisim_v41.model.parallel import Parallel
+from aisim_v41.plan.builds import UNNAMED, build
 from aisim_v41.plan.policy import RuntimePolicy, policy
 from aisim_v41.units import TB_PER_S
 from aisim_v41.validation.cases import Case
@@ -31,6 +32,20 @@ ENGINES = {
     "checkpoint": "paper",
 }
 """Engine of a case -> preset of the policy it runs; aiter is the kernel library under ATOM."""
+
+BUILDS = {
+    "gb300-38976-base": "sglang-2026-09-11",
+    "gb300-38976-pr": "sglang-2026-09-11-small",
+    "gb300-39301": "sglang-2026-09-12",
+    "gb300-39370": "sglang-2026-09-15",
+    "gb300-39674-base": "sglang-2026-09-15",
+    "gb300-39674-pr": "sglang-2026-09-15-native",
+    "gb300-lmsys": "sglang-2026-09-10",
+    "b200-trace": "vllm-2026-09-20",
+    "b200-prof": "vllm-2026-09-20",
+}
+"""Beginning of a case's name -> the build whose kernels its source ran: the pull request itself,
+its base, or the newest one before the image. Other cases are priced as if none were named."""
 
 LEAN: dict[str, Any] = {
     # Rows: the smallest of every engine's layouts (runtime-semantics §6.1). One layout, SGLang's
@@ -199,7 +214,7 @@ def lean_policy(case: Case, *, decoder_replay: bool, hit_without_window: bool) -
 
 
 def preset_policy(case: Case, *, decoder_replay: bool, hit_without_window: bool) -> RuntimePolicy:
-    """What a user gets for the engine of a case, with the replays and Engram of the case."""
+    """What a user gets for the engine of a case, with the replays, Engram and build of the case."""
     residency = case.policy.engram or case.take.get("engram", "hbm")
     anchor = case.policy.late_anchor or ANCHORS.get(case.engine)
     stated = {} if anchor is None else {"replay_anchor": anchor}
@@ -209,6 +224,7 @@ def preset_policy(case: Case, *, decoder_replay: bool, hit_without_window: bool)
         engram_residency=residency,
         decoder_replay=decoder_replay,
         encoder_replay=_encoder_replay(case, hit_without_window),
+        build=build_of(case),
         **_speculation(case),
     )
 
@@ -233,6 +249,14 @@ def _speculation(case: Case) -> dict[str, Any]:
     if not drafts(case):
         return {}
     return {"speculation": "dspark", "draft_tokens": draft_tokens(case)}
+
+
+def build_of(case: Case) -> str:
+    """Build that a case names, or the value that names none."""
+    for start, name in BUILDS.items():
+        if case.name.startswith(start) and build(name).engine == ENGINES[case.engine]:
+            return name
+    return UNNAMED
 
 
 def _encoder_replay(case: Case, hit_without_window: bool) -> str:

@@ -161,7 +161,7 @@ BREAKS: dict[type[Altered], tuple[Check, ...]] = {
         checks.grouping_of_requests_changes_nothing,
     ),
     LooksAtTheFirstRequest: (checks.order_of_requests_changes_nothing,),
-    ForgetsARow: (checks.rows_add_up_to_the_totals, checks.rows_are_those_of_every_estimator),
+    ForgetsARow: (checks.rows_add_up_to_the_totals, checks.rows_do_the_work_of_every_estimator),
     ForgetsItsSource: (checks.every_time_names_its_source,),
     NarrowBand: (checks.the_band_holds_the_estimate,),
     Counts: (

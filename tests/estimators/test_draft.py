@@ -128,7 +128,10 @@ def test_a_prompt_pays_for_filling_the_rings_alone(method: str):
     answer = aisim.estimate(plan(prompt), gpu, method=method)
     assert 0 < answer.parts["draft"] < 0.01 * answer.parts["target"]
     names = {row.operator for row in answer.rows if row.operator.startswith("draft_") and row.flop}
-    assert names == {"draft_tap", "draft_main_proj", "draft_context_kv_down_store"}
+    # SGLang stores in a kernel of its own; the bound's profile fuses it.
+    stored = {"draft_context_kv_down_store", "draft_context_kv_down"}
+    assert names - stored == {"draft_tap", "draft_main_proj"}
+    assert len(names & stored) == 1
 
 
 def test_the_resource_bound_holds_the_fewest_experts_of_the_drafter():

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from aisim_v41.estimators.compare import compare
 from aisim_v41.estimators.entry import estimate
 from aisim_v41.estimators.op import Op
+from aisim_v41.estimators.op_builds import compiled_build
 from aisim_v41.estimators.op_compiled import CompiledOp, compiled_op
 from aisim_v41.estimators.op_evidence import Tag
 from aisim_v41.estimators.result import Estimate
@@ -81,16 +82,17 @@ def test_who_uses_side_streams(name: str, on: str, beside: bool):
 @given(requests=steps, name=policies)
 def test_a_step_agrees_with_recursion_over_the_graph(requests: list[Request], name: str):
     """A block takes its longest member, but never less than its share of any one resource."""
-    one = compiled(POLICIES[name])
+    build = compiled_build(model(), gpu(), Parallel(tp=4), POLICIES[name])
     for _, counts in ledger(plan_of(requests, POLICIES[name])).passes:
         totals = counts.totals
+        one = build.at(totals)
         alone = dict(zip(map(id, one.tasks), one.task_seconds(totals), strict=True))
 
-        def cost(task: Task, alone: dict = alone, totals: np.ndarray = totals) -> list[float]:
+        def cost(task: Task, one: CompiledOp = one, totals: np.ndarray = totals) -> list[float]:
             return [float(value) for value in one.totals(task) @ totals]
 
         if one.overlaps(totals):
-            by_hand = by_recursion(one.graph, alone, cost)
+            by_hand = by_recursion(one.side_by_side, alone, cost)
         else:
             by_hand = sum(alone[id(task)] for task in tasks_of(one.graph))
         assert float(one.device_seconds(totals)) == pytest.approx(by_hand, rel=1e-9, abs=1e-15)
@@ -159,11 +161,11 @@ def test_the_answer_says_what_it_rests_on():
 
 
 def test_less_is_known_of_a_gpu_without_tables():
-    def width(on: str) -> float:
-        one = answer(VERIFY, on=on)
+    def width(on: str, build: str = "any") -> float:
+        one = answer(VERIFY, policy("sglang", build=build), on=on)
         return (one.band_s[1] - one.latency_s) / one.latency_s
 
-    assert width("mi355x") > width("gb300")
+    assert width("mi355x") > width("gb300", "sglang-2026-09-19")
 
 
 def test_replay_saves_less_than_its_bound_says():
@@ -176,7 +178,7 @@ def test_replay_saves_less_than_its_bound_says():
 
 
 def test_a_sweep_is_the_steps_one_by_one():
-    one = compiled()
+    one = compiled_build(model(), gpu(), Parallel(tp=4), SGLANG)
     requests = [PREFILL, VERIFY, MIXED, [Request(new_tokens=1, prefix_tokens=9, kind="decode")]]
     counts = np.array([ledger(plan_of(r)).passes[0][1].totals for r in requests])
     together = one.seconds(counts.T)

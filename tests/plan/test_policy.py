@@ -34,7 +34,7 @@ def refusal(**overrides) -> str:
 
 
 def test_every_field_is_of_a_kind_tested_here():
-    known = {*CHOICES, *NUMBERS, *SHARES, *SWITCHES, *SIZES, "sharding", "kv_layout"}
+    known = {*CHOICES, *NUMBERS, *SHARES, *SWITCHES, *SIZES, "sharding", "kv_layout", "build"}
     known |= {"expert_popularity"}
     assert known == set(CHANGEABLE)
 
