@@ -66,3 +66,21 @@ def test_other_sources_keep_their_own_lines():
     assert group_of("b200-prof", "sum") is None
     with pytest.raises(KeyError):
         group_of("b200-prof", "no_such_group")
+
+
+def test_spans_around_modules_hold_their_sums(model: aisim.Model):
+    compiled = CompiledSol(
+        model, aisim.load_hardware("gb10"), aisim.Parallel(tp=4), aisim.policy("sglang")
+    )
+    held: dict[str, set[str]] = {}
+    for name in ("moe", "attention_incl_indexer"):
+        span, alone = group_of("gb10-res", name), GROUPS[name]
+        assert span is not None
+        assert alone is not None
+        tasks = [task for task in compiled.tasks if span.holds(task)]
+        assert all(span.holds(task) for task in compiled.tasks if alone.holds(task))
+        held[name] = {op for task in tasks for op in task.replaces if op.startswith("all_reduce")}
+        assert span.operators == alone.operators
+    assert held == {
+        "moe": {"all_reduce_experts"}, "attention_incl_indexer": {"all_reduce_attention"}
+    }  # fmt: skip
