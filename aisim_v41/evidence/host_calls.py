@@ -68,7 +68,8 @@ class HostCalls:
         forward: calls once a forward, whatever it holds: batch, metadata, sampling.
         breaks: operators that a breakable graph leaves out.
         piece: calls of the captured piece between two breaks.
-        error_relative: 90th percentile of the absolute relative error on hosts that did not enter.
+        error_relative: 90 % error of a forward's host time by the counts alone, on hosts that did
+            not enter.
         sources: where the counts are from.
     """
 

@@ -196,6 +196,8 @@ def _host(report: ErrorReport) -> str:
     groups: dict[str, list[CaseError]] = {}
     for error in found:
         groups.setdefault(f"{error.source}, {error.kind}", []).append(error)
+    for error in report.of(Standing.MODULES):
+        groups.setdefault(f"{error.source}, {error.kind}, modules", []).append(error)
     return _table("eager forwards (the host decides)", groups.items())
 
 

@@ -25,7 +25,7 @@ from aisim_v41.units import MILLISECOND
 from aisim_v41.validation.cases import Case, load_cases, load_ratios
 from aisim_v41.validation.conversion import Conversion, Way
 from aisim_v41.validation.convert import convert
-from aisim_v41.validation.prediction import Prediction, predict
+from aisim_v41.validation.prediction import Prediction, module_seconds, predict
 from aisim_v41.validation.ratios import ratio
 from aisim_v41.validation.readings import is_rate
 from aisim_v41.validation.sizes import counted
@@ -54,6 +54,8 @@ class Standing(StrEnum):
     """A law of this GPU was made from this very measurement."""
     HOST = "eager forward"
     """The host decides: a test of its cost a call, not of kernels."""
+    MODULES = "sum of measured modules"
+    """The same forward, as the sum of V4.1's modules where they were timed eagerly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,6 +282,15 @@ def _of_time(model: Model, case: Case) -> Iterator[CaseError]:
             standing=standing,
             assumptions=(*case.assumptions, *conversion.assumptions),
         )  # fmt: skip
+        summed_s = module_seconds(model, conversion, way) if standing is Standing.HOST else None
+        if summed_s is not None:
+            yield CaseError(
+                case=case.name, source=case.source, kind=case.kind, gpu=case.gpu,
+                quantity=case.quantity, execution=case.execution, unit="ms",
+                measured=_central_ms(conversion), predicted=summed_s / MILLISECOND,
+                reads=f"{way.name}, measured modules", standing=Standing.MODULES,
+                twin=case.twin, assumptions=case.assumptions,
+            )  # fmt: skip
 
 
 def _standing(case: Case, told: Prediction) -> Standing:

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import fsum, hypot, sqrt
 
+from aisim_v41.errors import MissingProfileError, OutOfRangeError, UnsupportedPlanError
 from aisim_v41.estimators.compiled import CompiledStep
+from aisim_v41.estimators.eager_modules import eager_modules
 from aisim_v41.estimators.entry import compile as compile_step
 from aisim_v41.estimators.entry import estimate
 from aisim_v41.estimators.op import OpForward
@@ -117,6 +119,19 @@ def _scaled(told: Prediction, factor: float) -> Prediction:
         error_by_size_s={law: factor * error for law, error in told.error_by_size_s.items()},
         paths=tuple((t, factor * device, factor * host) for t, device, host in told.paths),
     )
+
+
+def module_seconds(model: Model, conversion: Conversion, way: Way) -> float | None:
+    """An eager reading as the sum of measured modules [s]; None where they were not measured."""
+    machine, total = conversion.machine, 0.0
+    for part in way.parts:
+        runtime = executed(conversion.case, way.preset)
+        plan = Plan(model, part.requests, parallel=machine.parallel, policy=runtime)
+        try:
+            total += part.times * eager_modules(plan, machine.packaged).total_s
+        except (MissingProfileError, OutOfRangeError, UnsupportedPlanError):
+            return None
+    return total
 
 
 def _with_conditions(case: Case, told: Prediction, *, steps: float) -> Prediction:

@@ -18,7 +18,7 @@ from aisim_v41.units import MILLISECOND
 from aisim_v41.validation.cases import Case, load_ratios
 from aisim_v41.validation.conversion import Conversion
 from aisim_v41.validation.convert import convert
-from aisim_v41.validation.error_text import BAND_TARGET, case_lines, headline_line
+from aisim_v41.validation.error_text import BAND_TARGET, case_lines, headline_line, report_text
 from aisim_v41.validation.errors import (
     DATA_CENTRE,
     CaseError,
@@ -103,7 +103,8 @@ def test_a_step_is_what_estimate_says(table: ErrorReport, cases: dict[str, Case]
     model = load_model("deepseek-v4.1-flash")
     checked = 0
     for e in table.errors:
-        if e.unit != "ms" or e.standing is Standing.HOST or e.quantity.startswith("kernel_ms:"):
+        apart = e.standing in (Standing.HOST, Standing.MODULES)
+        if e.unit != "ms" or apart or e.quantity.startswith("kernel_ms:"):
             continue
         if e.quantity == "tpot_ms":  # taken at mid output, which its step case states
             continue
@@ -306,3 +307,14 @@ def test_laws_saw_kernels_only(gpu: str, engine: str, cases: dict[str, Case]):
     used = load_calibration(load_hardware(gpu), engine).used_cases
     assert used <= set(cases)
     assert {cases[name].kind for name in used} <= {"kernel_group"}
+
+
+def test_sums_of_modules_stand_beside_the_eager_forwards_that_they_are_of(table: ErrorReport):
+    counted = {e.case: e for e in table.of(Standing.HOST)}
+    summed = table.of(Standing.MODULES)
+    assert {e.case for e in summed} <= set(counted)
+    assert len([e for e in summed if e.source == "gb300-eager"]) == 76
+    for e in summed:
+        assert e.measured == counted[e.case].measured
+        assert e.predicted != counted[e.case].predicted
+    assert "gb300-eager, step, modules" in report_text(table)
