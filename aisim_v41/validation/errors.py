@@ -341,7 +341,7 @@ def _side(model: Model, case: Case) -> Prediction | None:
     conversion = convert(replace(case, measured=case.measured or 1.0, quantity=quantity))
     if not isinstance(conversion, Conversion):
         return None
-    return predict(model, conversion, conversion.claims[0].ways[0])
+    return predict(model, conversion, conversion.claims[0].ways[0], by_size=True)
 
 
 def _of_size(model: Model, case: Case) -> Iterator[CaseError]:

@@ -52,7 +52,7 @@ class Prediction:
         value_s, low_s, high_s: time and band.
         error_by_law_s: half-width that each law adds; those of one law go together.
         error_by_size_s: the same, apart by the rows of the kernels: a law is off alike for one
-            number of rows, and independently for unlike ones. Only of whole steps.
+            number of rows, and independently for unlike ones. Of whole steps, where asked for.
         spread: half-width that engine builds add, as a share of the time.
         paths: of every forward its times, and the seconds of its kernels and of the host that
             issues them; it takes the longer. Empty for sums of kernels.
@@ -71,8 +71,12 @@ class Prediction:
     used_cases: frozenset[str] = frozenset()
 
 
-def predict(model: Model, conversion: Conversion, way: Way) -> Prediction:
+def predict(model: Model, conversion: Conversion, way: Way, *, by_size: bool = False) -> Prediction:
     """One reading of a case.
+
+    Args:
+        model, conversion, way: the case and its reading.
+        by_size: errors by size too, which a ratio needs.
 
     Raises:
         UnsupportedPlanError: OP does not know the mapping.
@@ -89,7 +93,7 @@ def predict(model: Model, conversion: Conversion, way: Way) -> Prediction:
         if like not in asked:
             plan = Plan(model, parts[like].requests, parallel=machine.parallel, policy=policy)
             answer = estimate(plan, machine.packaged, method="op")
-            asked[like] = _step(answer) if whole else _kernels(answer, conversion.group)
+            asked[like] = _step(answer, by_size) if whole else _kernels(answer, conversion.group)
         one = asked[like]
         if like != place:
             step = _step_function(model, machine.packaged, machine.parallel, policy)
@@ -149,7 +153,7 @@ def _with_conditions(case: Case, told: Prediction, *, steps: float) -> Predictio
     )
 
 
-def _step(answer: Estimate) -> Prediction:
+def _step(answer: Estimate, by_size: bool) -> Prediction:
     """The whole answer."""
     forwards = tuple(_forwards(answer))
     return Prediction(
@@ -157,7 +161,7 @@ def _step(answer: Estimate) -> Prediction:
         low_s=answer.band_s[0],
         high_s=answer.band_s[1],
         error_by_law_s=_errors(answer, None),
-        error_by_size_s=_errors_by_size(answer),
+        error_by_size_s=_errors_by_size(answer) if by_size else {},
         spread=_spread(answer),
         paths=tuple((float(f.times), f.device_s, f.host_s) for f in forwards),
         host_relative=max(f.compiled.host.error_relative for f in forwards),

@@ -24,7 +24,7 @@ from aisim_v41.validation.ratios import ratio
 def told(model: aisim.Model, case: Case) -> Prediction:
     conversion = convert(case, certain=False)
     assert isinstance(conversion, Conversion)
-    return predict(model, conversion, conversion.claims[0].ways[0])
+    return predict(model, conversion, conversion.claims[0].ways[0], by_size=True)
 
 
 def side(value_s: float, spread: float = 0.0, **errors: float) -> Prediction:
