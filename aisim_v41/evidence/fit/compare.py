@@ -50,7 +50,7 @@ def _grids(hardware: Hardware, law: Fitted) -> Iterator[MeasuredGrid]:
             yield product_grid(hardware, law.engine, _DTYPE[second.split("_")[0]], law)
         elif law.kind is LawKind.COLLECTIVE:
             yield collective_grid(hardware, first, second, int(ranks), law)
-        elif law.kind is LawKind.HYPER:
+        elif law.kind is LawKind.HYPER and second in _PARTS:
             yield hyper_grid(hardware, law.engine, _PARTS[second], law)
     except (MissingProfileError, InvalidInputError):  # several kernels, which must not be mixed
         return

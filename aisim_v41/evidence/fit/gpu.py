@@ -13,7 +13,12 @@ from aisim_v41.evidence.calibration import SIBLINGS
 from aisim_v41.evidence.features import HyperPart
 from aisim_v41.evidence.fit import regimes, samples
 from aisim_v41.evidence.fit.jobs import Fitted, assessed, derived, fitted
-from aisim_v41.evidence.fit.own import block32_product, hopper_experts, unevenness
+from aisim_v41.evidence.fit.own import (
+    block32_product,
+    hopper_experts,
+    swept_streams,
+    unevenness,
+)
 from aisim_v41.evidence.laws import FloatArray, LawKind, law_seconds
 from aisim_v41.evidence.robust import Free
 from aisim_v41.hardware import Hardware
@@ -66,7 +71,8 @@ def fit_gpu(hardware: Hardware, twin: Hardware) -> list[Fitted]:
         twin: the GPU whose V4.1 rows show how uneven counts cost, where this one's do not.
     """
     found = [*_products(hardware), *_experts(hardware, twin), *_attention(hardware)]
-    found += [*_hyper(hardware), *_elementwise(hardware), *_collectives(hardware)]
+    found += [*_hyper(hardware), *swept_streams(hardware)]
+    found += [*_elementwise(hardware), *_collectives(hardware)]
     return [_aged(hardware, law) for law in found]
 
 

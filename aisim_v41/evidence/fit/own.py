@@ -27,6 +27,11 @@ BUSY_COMPUTE_S = 2e-5
 """Arithmetic at peak beyond which the GPU is the longer side of a module on Hopper: at a share of
 .06 it takes 330 us, twice what the host needs."""
 _MOST_TOKENS = 2048
+SWEPT_TOKENS = 2048
+"""Rows of the residual streams' module from here on: the GPU is the longer side."""
+AHEAD_TOKENS = 896
+"""From here on those whose host was ahead hold the module's whole GPU time."""
+SITE_PASSES = of.HYPER_PASSES["pre"] + of.HYPER_PASSES["post"]
 _STEPS = np.linspace(0.0, 1.0, 101)
 
 
@@ -151,3 +156,49 @@ def block32_product(hardware: Hardware, convert_s: float) -> Fitted:
         bands=(2048.0,), penalty=0.1,
         note="eager rows where the GPU is the longer side; only that build's Triton kernel",
     )  # fmt: skip
+
+
+def swept_streams(hardware: Hardware) -> Iterator[Fitted]:
+    """Residual streams as one build of September 2026 runs them: many passes, no single sweep.
+
+    V4.1's own module, both sites of a layer in one timing. Only its growth and what the GPU needs
+    beside it are kept: rows of many tokens, and such as hold GPU time since the host was ahead.
+    Collapse and expansion are taken to share the time by the bytes of a single sweep.
+    """
+    parts = []
+    table = load_table(hardware.name, "v41_modules")
+    for identity in table.matching(operator="mhc"):
+        rows = table.select(flags=("host_ahead",), **identity)
+        tokens = rows.sizes["tokens"].astype(np.float64)
+        ahead = (rows.flag == "host_ahead") & (tokens >= AHEAD_TOKENS)
+        busy = np.flatnonzero((tokens >= SWEPT_TOKENS) | ahead)
+        if len(busy) < 2:
+            continue
+        features = of.hyper_features(hardware, "pre", tokens[busy], np.asarray(HIDDEN))
+        features["memory_s"] = features["memory_s"] * (SITE_PASSES / of.HYPER_PASSES["pre"])
+        parts.append(
+            samples.Samples(
+                features=features,
+                seconds=rows.latency_us[busy] * MICROSECOND / 2,
+                group=np.arange(len(busy), dtype=np.int64),
+                scale=tokens[busy],
+                hull={"rows": tokens[busy], "hidden": np.full(len(busy), HIDDEN)},
+                sources=samples.named(rows),
+            )
+        )
+    if not parts:
+        return
+    site = fitted(
+        "sglang", "hyper.swept", LawKind.HYPER, samples.joined(parts),
+        {
+            "launch_s": Free(start=6e-5, low=0, high=3e-4),
+            "memory_share": Free(start=0.15, low=0.02, high=1),
+        },
+        {"floor_s": 0.0, "row_walk": 0.0, "norm": 2.0}, bands=(4096.0,),
+        note="V4.1's own eager module of one build, September 2026",
+    )  # fmt: skip
+    for part in ("pre", "post"):
+        yield derived(
+            site, f"hyper.swept_{part}", {"launch_s": site.parameters["launch_s"] / 2},
+            penalty=0.1, note=f"{site.note}; both halves share its rate",
+        )  # fmt: skip
