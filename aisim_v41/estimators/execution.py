@@ -23,13 +23,14 @@ from aisim_v41.plan.counts import Count
 from aisim_v41.plan.spans import Region
 
 Mask = npt.NDArray[np.bool_]
-_DECODE, _PREFILL, _PIECES = range(3)
+_DECODE, _PREFILL, _PIECES, _REPLAYED = range(4)
 _FORMS: Final[tuple[tuple[Mode, bool], ...]] = (
     ("decode", False),
     ("prefill", False),
     ("prefill", True),
 )
-"""Host paths: eager decode, eager prefill, and prefill as captured pieces with breaks."""
+"""Host paths: eager decode, eager prefill, and prefill as captured pieces with breaks. A forward
+that is one graph (`_REPLAYED`) costs the host nothing."""
 
 
 class HostPath:
@@ -46,13 +47,18 @@ class HostPath:
     """
 
     def __init__(self, compiled: CompiledGraph, host: Launch, engine: str) -> None:
-        self.policy, self.program = compiled.policy, compiled.program
+        self.program = compiled.program
         self.calls, counts_error = load_host_calls(engine)
         self.error_relative = float(np.hypot(host.error_relative, counts_error))
-        self.forms = np.array(
-            [host_form(compiled, self.calls, host, mode, pieces) for mode, pieces in _FORMS]
-        )
+        forms = [host_form(compiled, self.calls, host, mode, pieces) for mode, pieces in _FORMS]
+        self.forms = np.array([*forms, np.zeros_like(forms[0])])
         """[host paths, columns]: seconds a count."""
+        policy = compiled.policy
+        self._decode = _DECODE if policy.decode_execution == "eager" else _REPLAYED
+        self._within = {"eager": _PREFILL, "breakable_graph": _PIECES, "full_graph": _REPLAYED}[
+            policy.prefill_execution
+        ]
+        self._limit = policy.prefill_graph_tokens or np.inf
 
     def seconds(self, counts: Floats, uncaptured: Mask | None = None) -> Floats:
         """Seconds that the host needs to issue a forward; 0 where one graph is replayed.
@@ -64,22 +70,19 @@ class HostPath:
             counts: [columns] of one step, or [columns, steps].
             uncaptured: decode steps above every captured size; None: none.
         """
-        policy, program = self.policy, self.program
-        rows = counts[program.tokens_place]
-        decodes = counts[program.logits_place] >= rows
-        paths = self.forms @ counts
-        eager = policy.decode_execution == "eager"
-        if uncaptured is None:
-            decode = paths[_DECODE] if eager else np.zeros_like(rows)
-        else:
-            decode = np.where(uncaptured | eager, paths[_DECODE], 0.0)
-        prefill = paths[_PREFILL]
-        if policy.prefill_execution != "eager":
-            pieces = policy.prefill_execution == "breakable_graph"
-            captured = paths[_PIECES] if pieces else np.zeros_like(rows)
-            limit = policy.prefill_graph_tokens or np.inf
-            prefill = np.where(rows <= limit, captured, prefill)
-        seconds: Floats = np.where(decodes, decode, prefill)
+        rows = counts[self.program.tokens_place]
+        decodes = counts[self.program.logits_place] >= rows
+        decode = self._decode if uncaptured is None else np.where(uncaptured, _DECODE, self._decode)
+        prefill = (
+            self._within
+            if self._limit == np.inf
+            else np.where(rows <= self._limit, self._within, _PREFILL)
+        )
+        path = np.where(decodes, decode, prefill)
+        if counts.ndim == 1:
+            step: Floats = self.forms[path] @ counts
+            return step
+        seconds: Floats = (self.forms @ counts)[path, np.arange(len(path))]
         return seconds
 
 

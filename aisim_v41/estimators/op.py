@@ -31,6 +31,9 @@ from aisim_v41.plan.compatibility import pack
 from aisim_v41.plan.ledger import Ledger, ledger
 from aisim_v41.plan.plan import Plan
 
+MOST_ERROR = 0.75
+"""Largest 90 % error that a band counts with: beyond it an upper end would say nothing."""
+
 
 class Op:
     """The estimator from operators."""
@@ -53,11 +56,11 @@ class Op:
         by_kernels = tuple(forward for forward in forwards if not forward.waits_s)
         host = sum(forward.times * forward.host_s for forward in forwards)
         by_host = sum(f.times * f.host_s * f.host_error for f in forwards if f.waits_s)
-        laws = np.hypot(_kernel_error(by_kernels), by_host)
+        shorter, longer = np.hypot(_kernel_errors(by_kernels), by_host)
         low, high = compiled.range_s((f.times, f.counts, f.uncaptured) for f in forwards)
         load = load_span(compiled, plan.requests)
-        below = np.hypot(np.hypot(laws, load.below_s), latency - low)
-        above = np.hypot(np.hypot(laws, load.above_s), high - latency)
+        below = np.hypot(np.hypot(shorter, load.below_s), latency - low)
+        above = np.hypot(np.hypot(longer, load.above_s), high - latency)
         busy = np.zeros(len(RESOURCES))
         for forward in forwards:
             busy += forward.times * (forward.compiled.resource_totals @ forward.counts)
@@ -154,16 +157,21 @@ def op_forwards(build: CompiledBuild, counted: Ledger) -> tuple[OpForward, ...]:
     return tuple(found)
 
 
-def _kernel_error(forwards: tuple[OpForward, ...]) -> float:
-    """Half-width of the 90 % band from the laws' errors [s].
+def _kernel_errors(forwards: tuple[OpForward, ...]) -> Floats:
+    """How much shorter and longer kernels may take, 90 %, from the laws' errors [s].
 
-    Kernels of one law are off together, different laws independently.
+    Errors are shares of what was measured, so that a law that is r too long stands for a kernel of
+    1/(1 + r) of its time, and one that is r too short for one of 1/(1 - r). Kernels of one law are
+    off together, different laws independently.
     """
-    by_law: dict[str, float] = defaultdict(float)
+    by_law: dict[str, Floats] = defaultdict(lambda: np.zeros(2))
     for forward in forwards:
         for kernel in forward.kernels:
-            by_law[kernel.law.key] += forward.times * kernel.seconds * kernel.error_p90
-    return float(np.sqrt(sum(error * error for error in by_law.values())))
+            error = min(kernel.error_p90, MOST_ERROR)
+            both = np.array([error / (1.0 + error), error / (1.0 - error)])
+            by_law[kernel.law.key] += forward.times * kernel.seconds * both
+    squares = sum((np.square(error) for error in by_law.values()), np.zeros(2))
+    return np.asarray(np.sqrt(squares))
 
 
 def _source_share(forwards: tuple[OpForward, ...]) -> dict[str, float]:

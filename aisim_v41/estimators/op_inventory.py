@@ -24,8 +24,8 @@ def as_built(
 ) -> Iterator[Binding]:
     """Kernels of a task as a build has them.
 
-    Its attention kernel, inputs that arrive converted, and small kernels beside the task, each of
-    which takes what the start of a streaming kernel takes.
+    Its attention kernel, laws of its own, inputs that arrive converted, and small kernels beside
+    the task, each of which takes what the start of a streaming kernel takes.
     """
     if inventory is None:
         yield from bindings
@@ -35,7 +35,8 @@ def as_built(
         if inventory.converted & set(task.inputs) and "quantised" in features:
             features["quantised"] = 1.0
         attention = inventory.attention and binding.kind is LawKind.ATTENTION
-        key = f"{binding.key}.{inventory.attention}" if attention else binding.key
+        key = dict(inventory.laws).get(binding.key, binding.key)
+        key = f"{key}.{inventory.attention}" if attention else key
         yield replace(binding, key=key, features=features)
     start: dict[str, Feature] = {"compute_s": 0.0, "memory_s": 0.0, "rows": {task.rows: 1}}
     for operator, times in inventory.more:

@@ -24,6 +24,9 @@ Feature = Columns | float
 """A linear form of the ledger, or a constant."""
 
 EXPERT_KEYS = {Arithmetic.MXFP4_MXFP8: "experts.mxfp4", Arithmetic.BF16: "experts.w4a16"}
+COEFFICIENTS_OF_PRE = 4 / 9
+"""Of the bytes of "pre": four streams read for the coefficients; four read again and one written
+to collapse."""
 SCORE_BYTES = 4
 """Index scores are kept in FP32 between scoring and selection (runtime-semantics §4.2)."""
 
@@ -107,20 +110,26 @@ def _hyper(
     """Kernels over the residual streams.
 
     Tables time one site: "pre" makes coefficients and collapses, "post" expands, "fused" does both.
-    A collapse without its coefficients is part of the "pre" that makes them elsewhere.
+    Where coefficients and collapse are kernels apart, each sweeps the streams once: the share of
+    "pre" that reads them for the coefficients stays with the coefficients. A collapse fused to an
+    expansion finds the streams on chip and writes its result.
     """
     expands, measures = "mhc_expand" in names, "mhc_statistics" in names
+    collapses = "mhc_collapse" in names
     row_s = model.hidden * BF16_BYTES / hardware.hbm_bandwidth_bytes_per_s
 
-    def part(name: HyperPart, instead: tuple[Binding, ...] = ()) -> Binding:
-        moved = {task.rows: HYPER_PASSES[name] * row_s}
-        features = {**base, "compute_s": 0.0, "memory_s": moved}
+    def part(name: HyperPart, passes: float, instead: tuple[Binding, ...] = ()) -> Binding:
+        features = {**base, "compute_s": 0.0, "memory_s": {task.rows: passes * row_s}}
         return Binding(task, f"hyper.{name}", LawKind.HYPER, features, instead=instead)
 
+    pre, post = HYPER_PASSES["pre"], HYPER_PASSES["post"]
     if expands and measures:
-        return [part("fused", (part("pre"), part("post")))]
-    if expands or measures:
-        return [part("post") if expands else part("pre")]
+        apart = (part("pre", pre), part("post", post))
+        return [part("fused", HYPER_PASSES["fused"], apart)]
+    if measures:
+        return [part("pre", pre if collapses else pre * COEFFICIENTS_OF_PRE)]
+    if expands:
+        return [part("post", post + 1.0 if collapses else post)]
     if names & {"mhc_collapse", "head_collapse"}:
         return [Binding(task, "elementwise.hyper", LawKind.ELEMENTWISE, base)]
     return []

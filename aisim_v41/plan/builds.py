@@ -48,6 +48,7 @@ class Inventory:
         beside: operators that run on side streams.
         more: kernels beyond the operators of the graph: (operator that they serve, how many).
         converted: tensors that leave their kernel in the precision of the next product.
+        laws: (law, the one that prices this build's kernel instead).
     """
 
     rows: int | None
@@ -58,6 +59,7 @@ class Inventory:
     beside: frozenset[str]
     more: tuple[tuple[str, int], ...]
     converted: frozenset[str]
+    laws: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +155,7 @@ def _inventory(
     streams: Mapping[str, frozenset[str]],
     where: str,
 ) -> Inventory:
-    optional = {"rows", "ranks", "attention", "heads", "beside", "more", "converted"}
+    optional = {"rows", "ranks", "attention", "heads", "beside", "more", "converted", "laws"}
     _exactly(entry, {"kernels"}, optional, where)
     kernels = _known(entry["kernels"], named, f"{where}: kernels")
     seen: set[str] = set()
@@ -170,6 +172,9 @@ def _inventory(
     attention = entry.get("attention", "")
     if attention not in ATTENTION:
         raise SchemaError(f"{where}: attention = {attention!r}: must be one of {ATTENTION}")
+    laws = entry.get("laws", {})
+    if not isinstance(laws, dict) or not all(isinstance(v, str) for v in laws.values()):
+        raise SchemaError(f"{where}: laws must map laws to the laws that price this build instead")
     return Inventory(
         rows=None if entry.get("rows") is None else _count(entry["rows"], f"{where}: rows"),
         ranks=tuple(_count(value, f"{where}: ranks") for value in entry.get("ranks", [])),
@@ -179,6 +184,7 @@ def _inventory(
         beside=frozenset[str]().union(*(streams[name] for name in beside)),
         more=tuple((name, _count(n, f"{where}: more.{name}")) for name, n in more.items()),
         converted=frozenset(_texts(entry.get("converted", []), f"{where}: converted")),
+        laws=tuple((_text(law, f"{where}: laws"), other) for law, other in laws.items()),
     )
 
 

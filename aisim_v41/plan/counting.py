@@ -118,6 +118,10 @@ class LedgerProgram:
         # Rows of every kind stand before all else, their activity last, in the same order.
         self._row_places = _as_slice(self._places(set(ACTIVITY.values())))
         self._active_places = _as_slice(self._places(set(ACTIVITY)))
+        self.tokens_place = self._index[Column(Count.QUERY_ROWS, Region.FULL)]
+        """Column of the rows that enter the model."""
+        self.logits_place = self._index[Column(Count.LOGIT_ROWS)]
+        """Column of the rows that reach the output head."""
         self.load = load_of(model, policy)
         self._clipped = _as_slice(self._places(BOUNDS))
         self._distinct = self._places(DISTINCT)
@@ -132,16 +136,6 @@ class LedgerProgram:
             ValueError: the count has no meaning there.
         """
         return self._index[column_of(count, where)]
-
-    @property
-    def tokens_place(self) -> int:
-        """Column of the rows that enter the model."""
-        return self._index[Column(Count.QUERY_ROWS, Region.FULL)]
-
-    @property
-    def logits_place(self) -> int:
-        """Column of the rows that reach the output head."""
-        return self._index[Column(Count.LOGIT_ROWS)]
 
     def expert_columns(self, count: Count = Count.EXPERTS_TOUCHED) -> list[tuple[int, int, int]]:
         """Of each region: places of distinct experts and of activity, and experts of one row.

@@ -41,11 +41,13 @@ BUILDS = {
     "gb300-39674-base": "sglang-2026-09-15",
     "gb300-39674-pr": "sglang-2026-09-15-native",
     "gb300-lmsys": "sglang-2026-09-10",
+    "h200-lmsys": "sglang-2026-09-22-hopper",
     "b200-trace": "vllm-2026-09-20",
     "b200-prof": "vllm-2026-09-20",
 }
 """Beginning of a case's name -> the build whose kernels its source ran: the pull request itself,
-its base, or the newest one before the image. Other cases are priced as if none were named."""
+its base, or the newest one before the image (on Hopper the oldest known). Other cases are priced
+as if none were named."""
 
 LEAN: dict[str, Any] = {
     # Rows: the smallest of every engine's layouts (runtime-semantics §6.1). One layout, SGLang's
