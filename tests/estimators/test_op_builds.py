@@ -11,6 +11,7 @@ from aisim_v41.errors import UnsupportedPlanError
 from aisim_v41.estimators.entry import compile, estimate
 from aisim_v41.estimators.op_builds import CompiledBuild, compiled_build
 from aisim_v41.estimators.op_compiled import CompiledOp
+from aisim_v41.estimators.op_coverage import coverage
 from aisim_v41.estimators.sol import Sol
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.ops.graph import Par, tasks_of
@@ -268,3 +269,28 @@ def test_a_build_of_other_gpus_is_refused(method: str):
 def test_the_bound_knows_no_builds():
     plans = [plan_of(verify(1), policy("sglang", build=name)) for name in ("any", *SGLANG)]
     assert len({Sol().estimate(plan, gpu()).latency_s for plan in plans}) == 1
+
+
+def test_kernels_of_the_residual_streams_until_the_fused_one_are_those_that_were_timed():
+    """Prefill of September: V4.1's own module, 190 ns a token and layer on B300 (its sibling's)."""
+    times = {}
+    for name in ("sglang-2026-09-15", "sglang-2026-09-16"):
+        plan = plan_of([Request(new_tokens=16_384)], policy("sglang", build=name))
+        frame = estimate(plan, gpu(), method="op").to_frame()
+        streams = frame[frame["family"].isin(["hyper_connections"])]
+        times[name] = float(streams["time_ms"].sum())
+    layers = 40
+    per_token_ns = times["sglang-2026-09-15"] / layers / 16_384 * 1e6
+    assert 130 < per_token_ns < 230
+    assert times["sglang-2026-09-15"] > 2 * times["sglang-2026-09-16"]
+
+
+def test_a_kernel_is_priced_by_the_builds_own_law_where_it_names_one():
+    hopper = policy("sglang", build="sglang-2026-09-22-hopper")
+    table = coverage(plan_of([Request(new_tokens=4096)], hopper), gpu("h200"))
+    assert "product.fp8_block32_triton" in set(table["law"])
+    assert {"hyper.swept_pre", "hyper.swept_post"} <= set(table["law"])
+    later = policy("sglang", build="sglang-2026-10-09-hopper")
+    assert "product.fp8_block32_triton" not in set(
+        coverage(plan_of([Request(new_tokens=4096)], later), gpu("h200"))["law"]
+    )
