@@ -27,7 +27,7 @@ from aisim_v41.estimators.op_laws import Feature, bindings_of
 from aisim_v41.estimators.op_program import composition
 from aisim_v41.estimators.program import whole_blocks
 from aisim_v41.evidence.calibration import Calibration, load_calibration
-from aisim_v41.evidence.laws import LawKind, law_seconds
+from aisim_v41.evidence.laws import LAWS, LawKind
 from aisim_v41.hardware import Hardware
 from aisim_v41.model.description import Model
 from aisim_v41.model.parallel import Parallel
@@ -69,15 +69,18 @@ class LawGroup:
     parameters: Mapping[str, Floats | float]
 
     def seconds(self, linear: Floats) -> Floats:
-        """Seconds of each kernel, from ``forms @ counts``: [kernels], or [kernels, steps]."""
+        """Seconds of each kernel, from ``forms @ counts``: [kernels], or [kernels, steps].
+
+        As the law's form gives them: also for kernels without rows, and without their peak.
+        """
         size = len(self.kernels)
         features = {
             name: linear[place * size : (place + 1) * size] for place, name in enumerate(self.names)
         }
         if linear.ndim == 1:
-            return law_seconds(self.kind, {**features, **self.constants}, self.parameters)
+            return LAWS[self.kind]({**features, **self.constants}, self.parameters)
         constants, parameters = _of_steps(self.constants), _of_steps(self.parameters)
-        return law_seconds(self.kind, {**features, **constants}, parameters)
+        return LAWS[self.kind]({**features, **constants}, parameters)
 
 
 class CompiledOp(CompiledGraph):
@@ -115,7 +118,6 @@ class CompiledOp(CompiledGraph):
         self._tabulate()
         self.side_by_side = on_streams(self.graph, inventory)
         self.overlapped = composition(self.builder, self.tasks, self.side_by_side)
-        self.serial = composition(self.builder, self.tasks, serial(self.graph))
         self.host = HostPath(self, self.calibration.launch, self.engine)
         self.captured = CapturedSteps(self.program)
 
@@ -141,9 +143,14 @@ class CompiledOp(CompiledGraph):
             [self._column(by_rows[place]) for place in self._curved],
         )
         found: dict[LawKind, list[tuple[KernelEvidence, int]]] = {}
+        linear = np.zeros((len(self._others), len(self.program.columns)))
         for row, place in enumerate(self._others):
             for kernel in self.evidence[place]:
-                found.setdefault(kernel.law.kind, []).append((kernel, row))
+                form = self._linear_form(kernel)
+                if form is None:
+                    found.setdefault(kernel.law.kind, []).append((kernel, row))
+                else:
+                    linear[row] += form
         self.groups = tuple(
             self._group(kind, [kernel for kernel, _ in members]) for kind, members in found.items()
         )
@@ -153,20 +160,47 @@ class CompiledOp(CompiledGraph):
         # A kernel whose rows are not those that make it active may run without any.
         odd = [p for p in self._curved if not self._is_active_by_rows(p, by_rows[p])]
         self._floored = np.array([*self._others, *odd], np.intp)
-        # One product with the counts gives the features of every group, then the floors.
+        # One product with the counts gives the features of every group, what is linear of the other
+        # tasks, and the floors.
         floors = self.resource_forms[self._floored].reshape(-1, self.resource_forms.shape[-1])
-        self._forms = np.concatenate([*(group.forms for group in self.groups), floors])
+        self._forms = np.concatenate([*(group.forms for group in self.groups), linear, floors])
         self._ends = np.cumsum([len(group.forms) for group in self.groups]).tolist()
+        starts = [0, *self._ends[:-1]] if self.groups else []
+        self._rows_of_kernels = np.array(
+            [
+                start + group.names.index("rows") * len(group.kernels) + place
+                for start, group in zip(starts, self.groups, strict=True)
+                for place in range(len(group.kernels))
+            ],
+            np.intp,
+        )
 
-    def _kernels_and_floors(self, counts: Floats) -> tuple[list[Floats], Floats]:
-        """Seconds of the kernels of each group, and at peak of each task that needs a floor."""
-        linear = self._forms @ counts
+    def _linear_form(self, kernel: KernelEvidence) -> Floats | None:
+        """Seconds a count [columns] of a streaming kernel; None where time is not linear."""
+        rows = kernel.binding.task.rows
+        makes = {made: active for active, made in ACTIVITY.items()}
+        moved = kernel.binding.features["memory_s"]
+        linear = kernel.law.kind in (LawKind.ELEMENTWISE, LawKind.GATHER)
+        if not linear or rows.quantity not in makes:
+            return None
+        parameters = kernel.law.parameters
+        active = rows._replace(quantity=makes[rows.quantity])
+        started: Floats = parameters["launch_s"] * self.vector({active: 1})
+        return started + self._form(moved) / parameters["memory_share"]
+
+    def _other_tasks(self, counts: Floats) -> tuple[Floats, Floats, Floats]:
+        """Seconds of kernels that laws price, of other tasks, and of floored tasks at peak."""
+        forms = self._forms @ counts
         spent, first = [], 0
         for group, end in zip(self.groups, self._ends, strict=True):
-            spent.append(group.seconds(linear[first:end]))
+            spent.append(group.seconds(forms[first:end]))
             first = end
-        floors = linear[first:].reshape(len(self._floored), -1, *counts.shape[1:])
-        return spent, floors.max(axis=1)
+        last = first + len(self._others)
+        others = forms[first:last]
+        kernels = np.concatenate(spent) if spent else others[:0]
+        kernels *= forms[self._rows_of_kernels] > 0
+        floors = forms[last:].reshape(len(self._floored), -1, *counts.shape[1:])
+        return kernels, self._task_sums @ kernels + others, floors.max(axis=1)
 
     def _rows_of(self, place: int) -> Column | None:
         """The one column of rows that decides a task's time; None where more columns do."""
@@ -229,9 +263,7 @@ class CompiledOp(CompiledGraph):
         steps = counts.shape[1:]
         seconds = np.empty((len(self.tasks), *steps))
         seconds[self._curved] = self.curves.seconds(counts)
-        spent, floors = self._kernels_and_floors(counts)
-        if spent:
-            seconds[self._others] = self._task_sums @ np.concatenate(spent)
+        _, seconds[self._others], floors = self._other_tasks(counts)
         seconds[self._floored] = np.maximum(seconds[self._floored], floors)
         return seconds
 
@@ -240,25 +272,29 @@ class CompiledOp(CompiledGraph):
 
         Seconds of a task's kernels add up to the task's, also where its resources at peak decide.
         """
-        alone = {
-            id(kernel): float(seconds)
-            for group, spent in zip(self.groups, self._kernels_and_floors(counts)[0], strict=True)
-            for kernel, seconds in zip(group.kernels, spent, strict=True)
-        }
+        priced = [kernel for group in self.groups for kernel in group.kernels]
+        by_law = self._other_tasks(counts)[0].tolist()
+        alone = {id(kernel): seconds for kernel, seconds in zip(priced, by_law, strict=True)}
         spent = self.task_seconds(counts)
         for place, (task, kernels) in enumerate(zip(self.tasks, self.evidence, strict=True)):
             if not spent[place]:
                 continue
             rows = float(counts[self._column(task.rows)])
             own = [
-                alone[id(k)] if id(k) in alone else float(k.seconds_of_rows(np.asarray(rows)))
-                for k in kernels
+                alone[id(k)] if id(k) in alone else self._alone(k, rows, counts) for k in kernels
             ]
             total = float(spent[place] * self.calls[place])
             for kernel, seconds in zip(kernels, own, strict=True):
                 tag, error, reason = kernel.tag(max(rows, 1.0))
                 share = seconds / sum(own) if sum(own) else 1 / len(own)
                 yield Kernel(task, kernel.law, total * share, tag, error, reason, kernel)
+
+    def _alone(self, kernel: KernelEvidence, rows: float, counts: Floats) -> float:
+        """Seconds of one call of a kernel that no group prices."""
+        form = None if kernel.rows_column is not None else self._linear_form(kernel)
+        if form is None:
+            return float(kernel.seconds_of_rows(np.asarray(rows)))
+        return float(form @ counts)
 
     def seconds(self, counts: Floats, uncaptured: Mask | None = None) -> Floats:
         """Seconds of a forward: the longer of what its kernels and what its host takes.
@@ -280,8 +316,9 @@ class CompiledOp(CompiledGraph):
         steps = whole_blocks(counts) if wide else counts
         overlaps, spent = self.overlaps(steps), self.task_seconds(steps)
         if not wide:
-            return (self.overlapped if overlaps else self.serial).seconds(spent, steps)
-        total = self.serial.seconds(spent, steps)
+            one: Floats = self.overlapped.seconds(spent, steps) if overlaps else self.calls @ spent
+            return one
+        total: Floats = self.calls @ spent
         if overlaps.any():
             total = np.where(overlaps, self.overlapped.seconds(spent, steps), total)
         return total[: counts.shape[1]]

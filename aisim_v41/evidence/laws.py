@@ -215,7 +215,7 @@ def law_seconds(kind: LawKind, features: Features, parameters: Parameters) -> Fl
     array([0.e+00, 4.e-06])
     """
     try:
-        seconds = _LAWS[kind](features, parameters)
+        seconds = LAWS[kind](features, parameters)
         peak = np.maximum(features["compute_s"], features["memory_s"])
         rows = features["rows"]
     except KeyError as error:
@@ -366,7 +366,7 @@ _TINY = 1e-9
 _LEAST_SPREAD = 0.3
 """Equal counts still meet a step somewhere between two whole numbers."""
 _ZERO = np.zeros(())
-_LAWS: dict[LawKind, Callable[[Features, Parameters], FloatArray]] = {
+LAWS: Mapping[LawKind, Callable[[Features, Parameters], FloatArray]] = {
     LawKind.PRODUCT: product,
     LawKind.EXPERTS: experts,
     LawKind.ATTENTION: attention,
@@ -377,6 +377,7 @@ _LAWS: dict[LawKind, Callable[[Features, Parameters], FloatArray]] = {
     LawKind.GATHER: streaming,
     LawKind.COLLECTIVE: collective,
 }
+"""Each form as it is: without rows it may give a time, and shares may undercut the peak."""
 
 
 def _norm(

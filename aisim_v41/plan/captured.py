@@ -7,7 +7,8 @@ docs/assumptions.md, "Execution").
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from aisim_v41.plan.sizes import captured_sizes
 from aisim_v41.plan.spans import RequestColumns
 
 Mask = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.intp]
 
 
 class CapturedSteps:
@@ -70,7 +72,7 @@ class CapturedSteps:
             if not (batch and every) or sizes is None:
                 return totals, None
             each = np.array([rows / batch])
-            extra, uncaptured = self._dummies(sizes, np.array([batch]), each)
+            extra, uncaptured = self._of_batch(batch, float(each[0]))
         else:
             extra, uncaptured = np.zeros(len(rows)), np.zeros(len(rows), np.bool_)
             each = rows / np.maximum(present, 1.0)
@@ -83,6 +85,18 @@ class CapturedSteps:
         if not uncaptured.any():
             return filled, None
         return filled, uncaptured[0] if one_step else uncaptured
+
+    @cached_property
+    def _of_batch(self) -> Callable[[float, float], tuple[Floats, Mask]]:
+        """`_dummies` of one step of so many requests and rows each, kept for the next."""
+
+        @lru_cache(maxsize=4096)
+        def known(batch: float, each: float) -> tuple[Floats, Mask]:
+            sizes = self._verify if each > 1 else self._decode
+            assert sizes is not None
+            return self._dummies(sizes, np.array([batch]), np.array([each]))
+
+        return known
 
     def _dummies(self, sizes: Floats, batch: Floats, each: Floats) -> tuple[Floats, Mask]:
         """Dummy requests of steps of so many requests and rows each [steps], and whether no graph
@@ -106,9 +120,10 @@ class CapturedSteps:
         for rows in set(np.ceil(each[dummies > 0]).tolist()):
             added = dummies * (np.ceil(each) == rows)
             columns[: program.additive] += np.multiply.outer(self._dummy(int(rows)), added)
-        for place, active, load in self._experts:
+        for places, active, load in self._experts:
+            expected = columns[places]
             drawn = (dummies > 0) & (columns[active] > 0)
-            columns[place] = np.where(drawn, load.one_more(columns[place]), columns[place])
+            columns[places] = np.where(drawn, load.one_more(expected), expected)
         return filled
 
     def _dummy(self, rows: int) -> Floats:
@@ -120,15 +135,16 @@ class CapturedSteps:
         return self._known[rows]
 
     @cached_property
-    def _experts(self) -> list[tuple[int, int, ExpertLoad]]:
-        """Of each region: places of expected experts and of activity, and their load."""
+    def _experts(self) -> list[tuple[Places, Places, ExpertLoad]]:
+        """Places of expected experts and of activity of regions with one load, and that load."""
         draft = self.program.draft
         columns = self.program.expert_columns(Count.EXPERTS_EXPECTED)
-        loads = [self.program.load] * len(columns)
-        if draft is not None:
-            loads[-1] = draft.load
+        places = np.array([column[:2] for column in columns], np.intp).reshape(-1, 2).T
+        if draft is None:
+            return [(places[0], places[1], self.program.load)]
         return [
-            (place, active, load) for (place, active, _), load in zip(columns, loads, strict=True)
+            (places[0, :-1], places[1, :-1], self.program.load),
+            (places[0, -1:], places[1, -1:], draft.load),
         ]
 
 
