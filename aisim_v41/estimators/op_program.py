@@ -7,7 +7,7 @@ need of every resource, below which side streams cannot go.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,10 +23,10 @@ Places = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """Seconds of a graph from the seconds of its tasks and the counts.
+    """Seconds of a graph from the prices of its tasks and the counts.
 
     Attributes:
-        of_task: values that are a task's seconds, and `tasks`, which task each is.
+        of_price: values that are a price, and `prices`, which one each is.
         of_block: values that are a block's longest resource.
         block_ways: [ways, columns] seconds of each block on each resource a count.
         block_starts: first way of each block.
@@ -34,8 +34,8 @@ class Composition:
         size, root: number of values, and the one that is the whole graph.
     """
 
-    of_task: Places
-    tasks: Places
+    of_price: Places
+    prices: Places
     of_block: Places
     block_ways: Floats
     block_starts: Places
@@ -47,11 +47,11 @@ class Composition:
         """Seconds of the graph: a scalar array for one step, [steps] for columns of steps.
 
         Args:
-            spent: [tasks] or [tasks, steps] seconds of one call of every task.
+            spent: [prices] or [prices, steps] seconds of one call.
             counts: [columns] or [columns, steps] of the ledger.
         """
         values = np.empty((self.size, *counts.shape[1:]))
-        values[self.of_task] = spent[self.tasks]
+        values[self.of_price] = spent[self.prices]
         if len(self.of_block):
             ways = self.block_ways @ counts
             values[self.of_block] = np.maximum.reduceat(ways, self.block_starts)
@@ -63,19 +63,19 @@ class Composition:
 
 
 class _Builder(ProgramBuilder):
-    """Forms over [seconds of every task, counts]."""
+    """Forms over [every price, counts]."""
 
-    def __init__(self, base: ProgramBuilder, tasks: Sequence[Task]) -> None:
+    def __init__(self, base: ProgramBuilder, price_of: Mapping[int, int], prices: int) -> None:
         super().__init__(base.columns, base.price)
-        self.place = {id(task): place for place, task in enumerate(tasks)}
+        self.price_of, self.prices = price_of, prices
 
     @property
     def width(self) -> int:
-        return len(self.place) + len(self.columns)
+        return self.prices + len(self.columns)
 
     def task_forms(self, task: Task) -> list[Floats]:
         form = np.zeros(self.width)
-        form[self.place[id(task)]] = 1.0
+        form[self.price_of[id(task)]] = 1.0
         return [form]
 
     def may_last(self, member: Node) -> bool:
@@ -84,39 +84,42 @@ class _Builder(ProgramBuilder):
 
     def block_forms(self, block: Par) -> list[Floats]:
         padded = np.zeros((len(self.totals(block)), self.width))
-        padded[:, len(self.place) :] = self.totals(block)
+        padded[:, self.prices :] = self.totals(block)
         return self.largest(padded)
 
 
-def composition(base: ProgramBuilder, tasks: Sequence[Task], graph: Node) -> Composition:
+def composition(
+    base: ProgramBuilder, price_of: Mapping[int, int], prices: int, graph: Node
+) -> Composition:
     """Compose a graph of priced tasks.
 
     Args:
         base: gives the columns of the counts, and what tasks need of resources.
-        tasks: the distinct tasks, in the order of their seconds.
+        price_of: id of a task -> number of its price.
+        prices: how many there are.
         graph: of these tasks.
     """
-    program = _Builder(base, tasks).build(graph)
+    program = _Builder(base, price_of, prices).build(graph)
     lowest, *levels = program.levels
     ends = [*lowest.starts[1:].tolist(), len(lowest.ways)]
-    of_task: list[int] = []
-    places: list[int] = []
+    of_price: list[int] = []
+    numbers: list[int] = []
     of_block: list[int] = []
     starts: list[int] = []
     ways: list[Floats] = []
     for value, (start, end) in enumerate(zip(lowest.starts.tolist(), ends, strict=True)):
         form = lowest.ways[start]
-        own = np.flatnonzero(form[: len(tasks)])
+        own = np.flatnonzero(form[:prices])
         if len(own):
-            of_task.append(value)
-            places.append(int(own[0]))
+            of_price.append(value)
+            numbers.append(int(own[0]))
         else:
             of_block.append(value)
             starts.append(len(ways))
-            ways += list(lowest.ways[start:end, len(tasks) :])
+            ways += list(lowest.ways[start:end, prices:])
     return Composition(
-        of_task=np.array(of_task, np.intp),
-        tasks=np.array(places, np.intp),
+        of_price=np.array(of_price, np.intp),
+        prices=np.array(numbers, np.intp),
         of_block=np.array(of_block, np.intp),
         block_ways=np.array(ways).reshape(len(ways), len(base.columns)),
         block_starts=np.array(starts, np.intp),

@@ -114,12 +114,13 @@ def test_tabulated_tasks_follow_their_evidence(rows: int):
     """At knots exactly; between them within a part in a hundred."""
     one = compiled()
     counts = np.zeros(len(one.program.columns))
-    counts[one.curves.used] = rows
-    tabulated = one.curves.seconds(counts)
+    counts[one.prices.curves.used] = rows
+    tabulated = one.prices.curves.seconds(counts)
     exact = rows <= EVERY_ROW
-    for row, place in enumerate(one._curved):
+    for row, price in enumerate(one.prices.curved):
+        place = one.prices.first[price]
         direct = sum(float(k.seconds_of_rows(np.asarray(float(rows)))) for k in one.evidence[place])
-        floor, call = one._floor_of_rows(int(place))
+        floor, call = one.prices.floor_of_rows(place)
         direct = max(direct, float((floor * rows + call).max()))
         # Measured rows may fall with size; a table of more rows never does.
         assert tabulated[row] >= direct * (1 - (1e-9 if exact else 0.01))
@@ -128,8 +129,8 @@ def test_tabulated_tasks_follow_their_evidence(rows: int):
 
 def test_tables_of_rows_never_fall():
     for on in GPUS:
-        assert (np.diff(compiled(on).curves.table, axis=1) >= 0).all()
-        assert (compiled(on).curves.table[:, 0] == 0).all()
+        assert (np.diff(compiled(on).prices.curves.table, axis=1) >= 0).all()
+        assert (compiled(on).prices.curves.table[:, 0] == 0).all()
 
 
 def test_coverage_accounts_for_every_kernel():
