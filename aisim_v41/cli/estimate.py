@@ -1,4 +1,4 @@
-"""``aisim-v41 estimate``: how long a step takes at least, why, and whether it fits."""
+"""``aisim-v41 estimate``: how long a step takes, at least and likely, why, and whether it fits."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def estimate(
     method: Annotated[str, typer.Option("--method", help="auto, sol or op.")] = "auto",
     json: JsonOption = False,
 ) -> None:
-    """Time of one step: bounds, where it goes, and the memory verdict."""
+    """Time of one step with its band and bounds, where it goes, and the memory verdict."""
     requests = requests_from(prefill, decode, verify)
     hardware = load_hardware(gpu)
     answers = [
@@ -88,14 +88,25 @@ def _verdict(answer: Estimate) -> str:
 def _side_by_side(answers: list[tuple[str, Estimate]]) -> None:
     print_table(
         "side by side",
-        ["decoder replay", "token-layers", "resource ms", "graph ms", "launch ms", "fits"],
+        [
+            "decoder replay",
+            "token-layers",
+            "ms",
+            "kernels ms",
+            "host ms",
+            "resource ms",
+            "graph ms",
+            "fits",
+        ],
         [
             (
                 setting,
                 ledger(answer.plan).token_layers,
+                answer.latency_ms,
+                answer.kernels_s / MILLISECOND,
+                answer.host_s / MILLISECOND,
                 answer.bounds.resource_s / MILLISECOND,
                 answer.bounds.graph_s / MILLISECOND,
-                answer.bounds.launch_s / MILLISECOND,
                 answer.memory.fits,
             )
             for setting, answer in answers

@@ -41,7 +41,7 @@ def _method(method: str) -> str:
         raise InvalidInputError(
             f"method = {method!r}: must be one of {', '.join(['auto', *ESTIMATORS])}"
         )
-    return "sol" if method == "auto" else method
+    return "op" if method == "auto" else method
 
 
 def estimate(
@@ -52,8 +52,8 @@ def estimate(
     Args:
         plan: what is run, and how.
         hardware: from `load_hardware`.
-        method: "sol" (a lower bound), "op" (measured and calibrated kernels), or "auto": the bound,
-            until `validate` has error tables for more.
+        method: "op" (measured and calibrated kernels, with a band), "sol" (a lower bound), or
+            "auto": the likeliest time there is, which is "op".
         extrapolate: whether kernels may be priced beyond the sizes that were measured; they are
             tagged "extrapolated", with a wider band, and listed in ``beyond``.
 

@@ -80,6 +80,7 @@ def _evidence(estimate: Estimate) -> list[str]:
     if estimate.host_s:
         decides = "decides" if "host" in estimate.source_share else "is hidden"
         lines.append(
-            f"host path of the eager parts: {estimate.host_s / MILLISECOND:.3f} ms, {decides}"
+            f"host path of the eager parts: {estimate.host_s / MILLISECOND:.3f} ms, {decides} "
+            f"(kernels alone {estimate.kernels_s / MILLISECOND:.3f} ms)"
         )
     return lines

@@ -76,6 +76,7 @@ class Op:
             warnings=(*plan.warnings, *assumptions(plan)),
             breakdown=Breakdown(forwards),
             beyond=_beyond(forwards),
+            kernels_s=sum(forward.times * forward.device_s for forward in forwards),
             host_s=host,
         )
 

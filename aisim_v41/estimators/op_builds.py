@@ -19,6 +19,7 @@ from aisim_v41.estimators.compiled import CompiledStep, Floats
 from aisim_v41.estimators.op_compiled import CompiledOp, compiled_op
 from aisim_v41.hardware import Hardware
 from aisim_v41.model.description import Model
+from aisim_v41.model.earlier import require_step_model
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.builds import UNNAMED, Inventory, build, builds_for
 from aisim_v41.plan.captured import CapturedSteps, Mask
@@ -107,6 +108,7 @@ class CompiledBuild(CompiledStep):
     def __init__(
         self, model: Model, hardware: Hardware, parallel: Parallel, policy: RuntimePolicy
     ) -> None:
+        require_step_model(model)
         self.model, self.hardware = model, hardware
         self.parallel, self.policy = parallel, policy
         self.kernels = priced_kernels(policy, hardware, parallel)

@@ -49,6 +49,7 @@ class Estimate:
         warnings: what a reader may misread.
         beyond: sizes that lie outside what their evidence covers, one text each.
         breakdown: what `rows`, `path` and `timeline` are made from when they are asked for.
+        kernels_s: time of the kernels as if the host were never late [s]; 0 for a bound.
         host_s: time that the host needs to issue the step's eager parts [s]; it decides where it
             is longer than that of the kernels. 0 for a bound, and where one graph is replayed.
     """
@@ -64,6 +65,7 @@ class Estimate:
     warnings: tuple[str, ...]
     breakdown: Breakdown = field(repr=False, compare=False)
     beyond: tuple[str, ...] = ()
+    kernels_s: float = 0.0
     host_s: float = 0.0
 
     @cached_property
@@ -183,6 +185,7 @@ class Estimate:
                 "launch": self.bounds.launch_s / MILLISECOND,
             },
             "parts_ms": {name: seconds / MILLISECOND for name, seconds in self.parts.items()},
+            "kernels_ms": self.kernels_s / MILLISECOND,
             "host_ms": self.host_s / MILLISECOND,
             "utilisation": self.utilisation,
             "source_share": dict(self.source_share),

@@ -41,7 +41,8 @@ def test_the_main_question_in_one_line():
     assert off["token_layers"] == 40 * 8192 + 40 * 32
     assert on["memory"]["fits"] is True
     assert 0 < on["bounds_ms"]["resource"] <= on["bounds_ms"]["graph"] < off["bounds_ms"]["graph"]
-    assert on["band_ms"][1] is None
+    assert on["method"] == "op"
+    assert on["bounds_ms"]["graph"] <= on["band_ms"][0] < on["latency_ms"] < on["band_ms"][1]
     model = aisim.load_model("deepseek-v4.1-flash")
     plan = aisim.Plan(
         model,
@@ -95,8 +96,10 @@ def test_compare_and_coverage_show_the_evidence():
     document = answer("compare", *step)
     *operators, whole = document["operators"]
     assert whole["operator"] == "whole step"
-    assert whole["sol_ms"] == answer("estimate", *step)["latency_ms"]
-    assert whole["op_ms"] == answer("estimate", *step, "--method", "op")["latency_ms"]
+    bound = answer("estimate", *step, "--method", "sol")
+    assert whole["sol_ms"] == bound["latency_ms"]
+    assert bound["band_ms"][1] is None
+    assert whole["op_ms"] == answer("estimate", *step)["latency_ms"]
     assert all(one["op_ms"] >= one["sol_ms"] * (1 - 1e-9) for one in operators)
     kernels = answer("coverage", *step)["kernels"]
     assert sum(kernel["share"] for kernel in kernels) == pytest.approx(1.0)
@@ -138,10 +141,8 @@ def test_capacity_says_what_fails():
 
 
 def test_policy_fields_from_the_shell():
-    plain = answer("estimate", "--decode", "8x4096", "--engine", "sglang")
-    fewest = answer(
-        "estimate", "--decode", "8x4096", "--engine", "sglang", "--set", "expert_routing=fewest"
-    )
+    step = ("estimate", "--decode", "8x4096", "--engine", "sglang", "--method", "sol")
+    plain, fewest = answer(*step), answer(*step, "--set", "expert_routing=fewest")
     assert fewest["latency_ms"] < plain["latency_ms"]
     assert fewest["policy_changed_fields"]["expert_routing"] == "fewest"
 

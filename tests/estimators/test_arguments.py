@@ -25,7 +25,8 @@ def test_methods():
     for name in ("auto", *ESTIMATORS):
         assert estimate(PLAN, gpu(), name).method in ESTIMATORS
         assert compile(model(), gpu(), method=name).method in ESTIMATORS
-    assert estimate(PLAN, gpu()).latency_s == estimate(PLAN, gpu(), "auto").latency_s
+    assert estimate(PLAN, gpu()).latency_s == estimate(PLAN, gpu(), "op").latency_s
+    assert estimate(PLAN, gpu()).method == "op"
 
 
 UNKNOWN_METHODS = [

@@ -131,7 +131,8 @@ def test_the_hot_path_needs_no_frames():
     """A model, a GPU and a compiled step, without pandas."""
     program = (
         "import sys, aisim_v41 as a;"
-        "step = a.compile(a.load_model('deepseek-v4.1-flash'), a.load_hardware('gb300'));"
+        "model, gpu = a.load_model('deepseek-v4.1-flash'), a.load_hardware('gb300');"
+        "step = a.compile(model, gpu, method='sol');"
         "step([a.Request(new_tokens=8)]);"
         "print(*sys.modules)"
     )

@@ -313,8 +313,9 @@ def test_a_draft_graph_is_the_kernels_on_drafted_rows(converted: Converted) -> N
     assert isinstance(model, aisim.Model)
     way = found.claims[0].ways[0]
     step = aisim.compile(
-        model, found.machine.packaged, parallel=found.machine.parallel, policy=way.preset
-    )
+        model, found.machine.packaged, parallel=found.machine.parallel, policy=way.preset,
+        method="sol",
+    )  # fmt: skip
     names = [task.name for task in reported_tasks(step, found.group)]
     assert names.count("draft_sparse_attention") == 3
     assert names.count("draft_markov_head") == 5
