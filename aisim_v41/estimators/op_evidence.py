@@ -8,7 +8,7 @@ says, for given counts, how long it takes, on what that rests and how far it may
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -27,8 +27,13 @@ from aisim_v41.hardware import Hardware
 from aisim_v41.ops.operator import Task
 from aisim_v41.plan.columns import ACTIVITY, Column
 
-Tag = Literal["measured", "interpolated", "calibrated", "sibling", "default", "extrapolated"]
-"""Kinds of evidence, best first; "extrapolated" is a law beyond the sizes that it was fitted to."""
+Tag = Literal[
+    "measured", "interpolated", "calibrated", "sibling", "default", "extrapolated", "theoretical"
+]
+"""Kinds of evidence, best first. "extrapolated" is a law beyond the sizes that it was fitted to,
+"theoretical" the peak rates where there is no law."""
+PEAK_ERROR = 0.75
+"""90 % error of a kernel without a law: it may take four times what the peak rates say."""
 EXTRAPOLATION_PENALTY = 0.10
 """Added to the 90 % error of a law beyond its sizes. Laws of products fitted without the largest
 four-fold of rows, or without the narrowest or widest matrices, miss those by up to .07 more."""
@@ -145,24 +150,31 @@ def _of_rows(feature: Feature, rows: FloatArray) -> FloatArray:
 def evidence_of(
     binding: Binding, calibration: Calibration, hardware: Hardware
 ) -> Iterator[KernelEvidence]:
-    """Evidence for a kernel, or for those that do the same work where it has no law.
-
-    Raises:
-        MissingProfileError: neither is known.
-    """
-    keys = (binding.key, *FALLBACK_KEYS.get(binding.key, ()))
-    last = None if binding.instead else keys[-1]
-    for key in keys:
+    """Evidence for a kernel, for those that do the same work where it has no law, or its peak."""
+    for key in (binding.key, *FALLBACK_KEYS.get(binding.key, ())):
         try:
             law = calibration.law(key, binding.ranks)
         except MissingProfileError:
-            if key == last:
-                raise
             continue
         yield _with_rows(binding, law, key, calibration.engine, hardware)
         return
+    if not binding.instead:
+        yield _at_peak(binding)
     for part in binding.instead:
         yield from evidence_of(part, calibration, hardware)
+
+
+def _at_peak(binding: Binding) -> KernelEvidence:
+    """A kernel at the peak rates."""
+    law = CalibratedLaw(
+        kind=LawKind.ELEMENTWISE, key=f"peak.{binding.key}",
+        parameters={"launch_s": 0.0, "memory_share": 1.0},
+        error_median=PEAK_ERROR, error_p90=PEAK_ERROR, penalty=0.0, bias=0.0, rows_fitted=0,
+        hull={}, origin="theoretical", sources=("peak rates of the hardware file",),
+        note="no law of this kernel is known",
+    )  # fmt: skip
+    needed = {name: binding.features[name] for name in ("compute_s", "memory_s", "rows")}
+    return KernelEvidence(replace(binding, features=needed), law)
 
 
 FALLBACK_KEYS: Mapping[str, tuple[str, ...]] = {

@@ -25,7 +25,7 @@ from aisim_v41.units import MICROSECOND
 
 FOLDER = "profiles"
 SUFFIX = ".yaml"
-Origin = Literal["calibrated", "sibling", "default"]
+Origin = Literal["calibrated", "sibling", "default", "theoretical"]
 
 SIBLINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -73,7 +73,7 @@ class CalibratedLaw:
         bias: median of predicted/measured − 1.
         rows_fitted: measured rows behind it; 0 for a stated default.
         hull: lowest and highest value of each size among those rows.
-        origin: ``calibrated`` on this GPU, ``sibling`` or ``default``.
+        origin: ``calibrated`` on this GPU, ``sibling``, ``default``, or ``theoretical``: no law.
         sources: tables or publications, engine and version in the name.
         note: what to know about it.
         reach: links that joined the ranks of a collective.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aisim_v41.errors import InvalidInputError, OutOfRangeError
+from aisim_v41.estimators import op_compiled
 from aisim_v41.estimators.entry import estimate
 from aisim_v41.estimators.op_compiled import CompiledOp, compiled_op
 from aisim_v41.estimators.op_coverage import COLUMNS, coverage
@@ -131,6 +134,21 @@ def test_tables_of_rows_never_fall():
     for on in GPUS:
         assert (np.diff(compiled(on).prices.curves.table, axis=1) >= 0).all()
         assert (compiled(on).prices.curves.table[:, 0] == 0).all()
+
+
+def test_without_any_law_kernels_run_at_their_peak_and_say_so(monkeypatch: pytest.MonkeyPatch):
+    known = op_compiled.load_calibration(gpu(), "sglang")
+    empty = replace(known, laws={}, _by_ranks={})
+    monkeypatch.setattr(op_compiled, "load_calibration", lambda hardware, engine: empty)
+    runtime = policy("sglang", decode_streams="single")
+    one = CompiledOp(model(), gpu(), Parallel(tp=4), runtime)
+    step = [Request(new_tokens=6, prefix_tokens=4096, kind="verify", count=4)]
+    (_, counts), *_ = ledger(plan_of(step, runtime)).passes
+    found = [k for k in one.kernels(counts.totals) if k.task.collective is None]
+    assert {kernel.tag for kernel in found} == {"theoretical"}  # messages follow from the links
+    local = np.array([task.collective is None for task in one.tasks])
+    peak = (one.resource_forms @ counts.totals).max(axis=1)[local] @ one.calls[local]
+    assert sum(kernel.seconds for kernel in found) == pytest.approx(peak, rel=1e-9)
 
 
 def test_coverage_accounts_for_every_kernel():
