@@ -27,7 +27,7 @@ def compare(plan: Plan, hardware: Hardware) -> pd.DataFrame:
 
     Returns:
         Columns operator, family, calls, and for each method its time ``<method>_ms`` of all calls
-        alone; ``op_over_sol`` and ``source``, the evidence behind OP.
+        alone; ``op_over_sol`` and ``source``, the evidence behind OP in any layer.
 
     Raises:
         UnsupportedPlanError: the mapping does not fit the model or the GPU.
@@ -48,7 +48,7 @@ def compare(plan: Plan, hardware: Hardware) -> pd.DataFrame:
         columns=["operator", "family", "calls", "sol_ms", "op_ms", "source"],
     )  # fmt: skip
     found = rows.groupby(["operator", "family"], sort=False)
-    table = found.agg({"calls": "sum", "sol_ms": "sum", "op_ms": "sum", "source": "first"})
+    table = found.agg({"calls": "sum", "sol_ms": "sum", "op_ms": "sum", "source": _sources})
     table = table.reset_index()
     whole = {
         "operator": "whole step", "family": "",
@@ -59,3 +59,8 @@ def compare(plan: Plan, hardware: Hardware) -> pd.DataFrame:
     table["op_over_sol"] = table["op_ms"] / table["sol_ms"].clip(lower=SECONDS_SHOWN)
     order = ["operator", "family", "calls", *(f"{m}_ms" for m in answers), "op_over_sol", "source"]
     return table[order].reset_index(drop=True)
+
+
+def _sources(found: pd.Series) -> str:
+    """Kinds of evidence of an operator's layers, each once."""
+    return " + ".join(sorted({kind for source in found for kind in source.split(" + ")}))

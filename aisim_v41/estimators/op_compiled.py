@@ -37,7 +37,7 @@ from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.spans import RequestColumns
 
 SIDE_STREAM_GPUS = {"sglang": ("sm10", "sm12")}
-"""Architectures on which a preset's engine overlaps kernels; elsewhere any NVIDIA GPU."""
+"""Architectures on which a preset's engine overlaps kernels; other engines do on any NVIDIA GPU."""
 ENGINE_OF_POLICY = {"sglang": "sglang", "vllm": "vllm", "atom": "sglang", "paper": "sglang",
                     "trtllm": "trtllm"}  # fmt: skip
 """Whose measured kernels stand for a preset."""

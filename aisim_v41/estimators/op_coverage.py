@@ -26,8 +26,8 @@ COLUMNS = (
     "operator", "law", "kind", "evidence", "time_ms", "share", "calls", "rows", "rows_fitted",
     "error_median", "error_p90", "collector_case", "sources", "note",
 )  # fmt: skip
-PRODUCT_TYPES = {"product.bf16": "bf16", "product.fp8": "fp8_block32"}
-"""Operand type that the model itself has; tables of 8-bit products hold blocks of 128."""
+NARROW_PRODUCT = "fp8_block32"
+"""Operands of 8 bits that the model itself has; tables hold blocks of 128."""
 
 
 class _Key(NamedTuple):
@@ -48,11 +48,10 @@ def coverage(plan: Plan, hardware: Hardware) -> pd.DataFrame:
 
     Returns:
         One row for every kernel of an operator with its own size, longest time first: operator,
-        law, kind; evidence (measured, interpolated, calibrated, sibling, default, extrapolated);
-        time_ms of all its calls, their share of all kernels' time, calls, rows of one call;
-        rows_fitted, error_median, error_p90 of the evidence; collector_case, what to measure so
-        that the row becomes a measured one (empty where it is); sources; note, with the size that
-        lies beyond those measured.
+        law, kind; evidence (a `Tag`); time_ms of all its calls, their share of all kernels' time,
+        calls, rows of one call; rows_fitted, error_median, error_p90 of the evidence;
+        collector_case, what to measure so that the row becomes a measured one (empty where it
+        is); sources; note, with the size that lies beyond those measured.
 
     Raises:
         UnsupportedPlanError: the mapping does not fit the model or the GPU.
@@ -91,7 +90,7 @@ def coverage(plan: Plan, hardware: Hardware) -> pd.DataFrame:
                 "calls": calls[key],
                 "rows": of_rows,
                 "rows_fitted": law.rows_fitted,
-                "error_median": near.error_median if near else law.error_median,
+                "error_median": min((near or law).error_median, kernel.error_p90),
                 "error_p90": kernel.error_p90,
                 "collector_case": key.case,
                 "sources": "; ".join(law.sources),
@@ -121,7 +120,7 @@ def collector_case(compiled: CompiledOp, kernel: Kernel, counts: Floats) -> str:
     name = str(law.kind)
     if law.kind is LawKind.PRODUCT:
         name = "gemm"
-        dtype = PRODUCT_TYPES.get(kernel.evidence.binding.key, "bf16")
+        dtype = "bf16" if kernel.evidence.binding.key == "product.bf16" else NARROW_PRODUCT
         sizes = {"dtype": dtype, "outputs": of("outputs"), "inputs": of("inputs")} | sizes
     elif law.kind is LawKind.EXPERTS:
         name = "routed_experts"

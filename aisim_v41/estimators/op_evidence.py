@@ -186,8 +186,6 @@ FALLBACK_KEYS: Mapping[str, tuple[str, ...]] = {
     "hyper.swept_post": ("hyper.post",),
     "scores.bf16": ("scores.fp8",),
     "experts.w4a16": ("experts.mxfp4",),
-    "all_reduce.trtllm": ("all_reduce.sglang",),
-    "all_reduce.vllm": ("all_reduce.sglang",),
 }
 """Laws that stand in where an engine or GPU has none of its own."""
 

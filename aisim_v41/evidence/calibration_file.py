@@ -51,11 +51,7 @@ def read_calibration(path: Path) -> CalibrationFile:
     """
     raw = read_mapping(path)
     only(path, "", raw, ("schema", "gpu", "note", "link_bytes_per_s", "used_cases", "engines"))
-    if raw.get("schema") != SCHEMA:
-        raise SchemaError(
-            f"{path}: schema is {raw.get('schema')!r}, this version reads {SCHEMA}; "
-            "refit with python -m aisim_v41.evidence.fit"
-        )
+    check_schema(path, raw, "; refit with python -m aisim_v41.evidence.fit")
     engines: dict[str, Mapping[str, CalibratedLaw]] = {}
     for engine, laws in mapping(path, "engines", raw.get("engines")).items():
         where = f"engines.{engine}"
@@ -84,6 +80,7 @@ def read_hosts(path: Path) -> Mapping[str, Launch]:
     """
     raw = read_mapping(path)
     only(path, "", raw, ("schema", "note", "platforms"))
+    check_schema(path, raw)
     hosts: dict[str, Launch] = {}
     for platform, entry in mapping(path, "platforms", raw.get("platforms")).items():
         where = f"platforms.{platform}"
@@ -183,6 +180,14 @@ def _hull(path: Path, where: str, raw: Any) -> Mapping[str, tuple[float, float]]
             raise SchemaError(f"{path}: {where}.{axis}: lowest {low:g} is above highest {high:g}")
         hull[axis] = (low, high)
     return MappingProxyType(hull)
+
+
+def check_schema(path: Path, raw: Mapping[str, Any], remedy: str = "") -> None:
+    """Refuse a file of another form."""
+    if raw.get("schema") != SCHEMA:
+        raise SchemaError(
+            f"{path}: schema is {raw.get('schema')!r}, this version reads {SCHEMA}{remedy}"
+        )
 
 
 def mapping(path: Path, where: str, value: Any) -> Mapping[str, Any]:

@@ -15,6 +15,9 @@ from typing import Any, Final, Literal, NamedTuple
 from aisim_v41 import resources
 from aisim_v41.errors import SchemaError, nearest
 from aisim_v41.evidence.calibration import Launch
+from aisim_v41.evidence.calibration_file import check_schema, mapping, number, only, texts
+from aisim_v41.model.layers import LayerKind
+from aisim_v41.plan.operators import OPERATORS
 from aisim_v41.reading import read_mapping
 
 Mode = Literal["decode", "prefill"]
@@ -138,7 +141,9 @@ def read_host_calls(path: Path) -> Mapping[str, HostCalls]:
         MissingProfileError: there is no such file.
     """
     raw = read_mapping(path)
-    engines = _mapping(path, "engines", raw.get("engines"))
+    only(path, "", raw, ("schema", "engines"))
+    check_schema(path, raw)
+    engines = mapping(path, "engines", raw.get("engines"))
     if not engines:
         raise SchemaError(f"{path}: engines is empty; name at least one")
     return {name: _inventory(path, name, entry) for name, entry in engines.items()}
@@ -146,17 +151,21 @@ def read_host_calls(path: Path) -> Mapping[str, HostCalls]:
 
 def _inventory(path: Path, engine: str, raw: Any) -> HostCalls:
     where = f"engines.{engine}"
-    entry = _mapping(path, where, raw)
-    for name in (*entry, *_FIELDS):
-        if name not in _FIELDS:
-            raise SchemaError(f"{path}: {where} has no field {name!r}; {nearest(name, _FIELDS)}")
+    entry = mapping(path, where, raw)
+    only(path, where, entry, _FIELDS)
+    for name in _FIELDS:
         if name not in entry:
             raise SchemaError(f"{path}: {where}.{name} is missing")
-    forward = _mapping(path, f"{where}.forward", entry["forward"])
-    operators = _mapping(path, f"{where}.operators", entry["operators"])
-    error = entry["error_relative"]
-    if isinstance(error, bool) or not isinstance(error, (int, float)) or not 0 <= error <= 1:
-        raise SchemaError(f"{path}: {where}.error_relative must be from 0 to 1, found {error!r}")
+    forward = mapping(path, f"{where}.forward", entry["forward"])
+    only(path, f"{where}.forward", forward, MODES)
+    operators = mapping(path, f"{where}.operators", entry["operators"])
+    only(path, f"{where}.operators", operators, tuple(sorted(OPERATORS)))
+    breaks = texts(path, f"{where}.breaks", entry["breaks"])
+    for name in breaks:
+        if name not in OPERATORS:
+            raise SchemaError(
+                f"{path}: {where}.breaks: no operator {name!r}; {nearest(name, OPERATORS)}"
+            )
     return HostCalls(
         engine=engine,
         build=str(entry["build"]),
@@ -169,20 +178,27 @@ def _inventory(path: Path, engine: str, raw: Any) -> HostCalls:
         forward={
             mode: _calls(path, f"{where}.forward.{mode}", forward.get(mode)) for mode in MODES
         },
-        breaks=frozenset(_names(path, f"{where}.breaks", entry["breaks"])),
+        breaks=frozenset(breaks),
         piece=_calls(path, f"{where}.piece", entry["piece"]),
-        error_relative=float(error),
-        sources=tuple(_names(path, f"{where}.sources", entry["sources"])),
+        error_relative=number(path, f"{where}.error_relative", entry["error_relative"], 0.0, 1.0),
+        sources=texts(path, f"{where}.sources", entry["sources"]),
     )
 
 
 def _by_mode(path: Path, where: str, raw: Any) -> Mapping[Mode, ByKind]:
     if isinstance(raw, list):
         return {mode: {"default": _calls(path, where, raw)} for mode in MODES}
-    modes = _mapping(path, where, raw)
+    modes = mapping(path, where, raw)
+    only(path, where, modes, MODES)
     found: dict[Mode, ByKind] = {}
     for mode in MODES:
-        kinds = _mapping(path, f"{where}.{mode}", modes.get(mode))
+        kinds = mapping(path, f"{where}.{mode}", modes.get(mode))
+        for kind in kinds:
+            if kind != "default" and str(kind).partition("_ratio")[0] not in list(LayerKind):
+                raise SchemaError(
+                    f"{path}: {where}.{mode}: no kind of layer {kind!r}; "
+                    f"{nearest(str(kind), ['default', *LayerKind])}"
+                )
         if "default" not in kinds:
             raise SchemaError(f"{path}: {where}.{mode}.default is missing")
         found[mode] = {
@@ -201,15 +217,3 @@ def _calls(path: Path, where: str, raw: Any) -> Calls:
             f"found {raw!r}"
         )
     return Calls(*(float(n) for n in numbers))
-
-
-def _names(path: Path, where: str, raw: Any) -> list[str]:
-    if not isinstance(raw, list) or not raw or not all(isinstance(name, str) for name in raw):
-        raise SchemaError(f"{path}: {where} must be a list of names, found {raw!r}")
-    return raw
-
-
-def _mapping(path: Path, where: str, raw: Any) -> Mapping[str, Any]:
-    if not isinstance(raw, dict):
-        raise SchemaError(f"{path}: {where} must be a mapping, found {raw!r}")
-    return raw

@@ -249,12 +249,13 @@ def experts(x: Features, p: Parameters) -> FloatArray:
     With m = rows·top_k/touched tokens a touched expert, and P(c > n) the share of touched experts
     with more than n tokens (normal about m, of the width ``spread``):
 
-    t = t0 + te·touched + memory·(1/em + s8·P(c > 8) + s32·P(c > 32))·(1 + u·P(c > 8)·spread/√m)
+    t = t0 + te·touched + memory·(1/em + s8·P(c > 8) + s32·P(c > 32))·(1 + u·P(c > 8)·d)
         + compute·further(tile/m)/ec,   further(τ) = (1 − (1 − v)τ)₊^(1/(1−v))
 
     Kernels take tiles of 8, 16, 32 ... tokens, chosen by the mean; time hardly grows inside one,
     and beyond the largest every further tile costs its arithmetic. Tokens drawn at random overflow
-    the tile in part of the experts (u); a balanced table shows nothing of it. Source: fitted to
+    the tile in part of the experts (u; d = min(1, spread/√m), 1 where the spread is not given); a
+    balanced table shows nothing of it. Source: fitted to
     balanced tables in graph mode, u to V4.1's own rows; peer-data-newer §2.3, §3.4.
 
     Popularities of squared coefficient of variation v widen the counts (variance + v m²) and lower

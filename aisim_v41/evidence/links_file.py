@@ -8,12 +8,11 @@ from types import MappingProxyType
 from typing import Any
 
 from aisim_v41.errors import SchemaError, nearest
-from aisim_v41.evidence.calibration_file import mapping, number, only, texts
+from aisim_v41.evidence.calibration_file import check_schema, mapping, number, only, texts
 from aisim_v41.evidence.laws import REGIMES
 from aisim_v41.evidence.links import Algorithm, Defaults, LinkDefaults, LinkKind, Protocol
 from aisim_v41.reading import read_mapping
 
-SCHEMA = 1
 _KIND_FIELDS = ("own", "library", "error", "sources", "note")
 _PROTOCOL_FIELDS = ("algorithm", "start_s", "step_s", "share", "until_bytes")
 
@@ -27,8 +26,7 @@ def read_links(path: Path) -> Defaults:
     """
     raw = read_mapping(path)
     only(path, "", raw, ("schema", "note", "kinds"))
-    if raw.get("schema") != SCHEMA:
-        raise SchemaError(f"{path}: schema is {raw.get('schema')!r}, this version reads {SCHEMA}")
+    check_schema(path, raw)
     entries = mapping(path, "kinds", raw.get("kinds"))
     only(path, "kinds", entries, tuple(LinkKind))
     for kind in LinkKind:

@@ -39,7 +39,8 @@ class MeasuredCurve:
         fixed: the others.
         nodes: sizes along the axis where every corner was measured, rising; two at least.
         ratio: logarithm of measured (or interpolated in the other sizes) over the law, there.
-        exact: whether the node itself was measured.
+        exact: whether the node itself was measured, and no fewer rows took longer by more than
+            `LEAST_ERROR`: a step of more rows is never faster, so theirs is the time then.
         error_median, error_p90: of rows left out of the grid and predicted from neighbours.
     """
 
@@ -65,7 +66,7 @@ class MeasuredCurve:
         return bool(self.nodes[0] <= at <= self.nodes[-1])
 
     def measured(self, at: float) -> bool:
-        """Whether a point is a measured row."""
+        """Whether a point is a measured row, and its time that of a step (`exact`)."""
         return bool(np.any((self.nodes == at) & self.exact))
 
 
@@ -85,14 +86,16 @@ def curve_of(grid: MeasuredGrid, axis: str, **fixed: float) -> MeasuredCurve:
         )
     sizes = {name: np.asarray(value) for name, value in fixed.items()}
     law = grid.predict(sizes | {axis: nodes[inside]})
+    seconds = found.seconds[inside]
+    longest = np.maximum.accumulate(seconds)
     missed = np.abs(grid.left_out_errors)
     return MeasuredCurve(
         grid=grid,
         axis=axis,
         fixed=tuple(fixed.items()),
         nodes=nodes[inside],
-        ratio=np.log(found.seconds[inside] / law),
-        exact=found.exact[inside],
+        ratio=np.log(seconds / law),
+        exact=found.exact[inside] & (seconds >= (1.0 - LEAST_ERROR) * longest),
         error_median=float(np.median(missed)) if len(missed) else LEAST_ERROR,
         error_p90=max(LEAST_ERROR, float(np.quantile(missed, 0.9)) if len(missed) else 0.0),
     )

@@ -198,6 +198,15 @@ def test_compare_ends_with_the_whole_step():
     assert list(table["op_ms"].iloc[:-1]) == sorted(table["op_ms"].iloc[:-1], reverse=True)
 
 
+def test_compare_names_every_kind_of_evidence_of_an_operator():
+    """The message of the last layers is a kernel of its own in decode, with a second source."""
+    one = answer(VERIFY)
+    table = compare(plan_of(VERIFY), gpu()).set_index("operator")
+    for operator in {row.operator for row in one.rows}:
+        kinds = {k for r in one.rows if r.operator == operator for k in r.source.split(" + ")}
+        assert set(table.loc[operator, "source"].split(" + ")) == kinds
+
+
 @pytest.mark.parametrize("method", ["sol", "op"])
 def test_an_estimate_survives_a_pickle(method: str):
     one = estimate(plan_of(VERIFY), gpu(), method=method)

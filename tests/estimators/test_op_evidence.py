@@ -16,6 +16,7 @@ from aisim_v41.estimators.op_compiled import CompiledOp, compiled_op
 from aisim_v41.estimators.op_coverage import COLUMNS, coverage
 from aisim_v41.estimators.op_curves import EVERY_ROW
 from aisim_v41.estimators.op_evidence import EXTRAPOLATION_PENALTY, Kernel
+from aisim_v41.evidence.measured import LEAST_ERROR
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.ledger import ledger
 from aisim_v41.plan.plan import Plan
@@ -54,6 +55,25 @@ def test_a_measured_row_of_the_models_own_matrix_comes_back_exactly(rows: int):
     (kernel,) = found
     assert kernel.tag == "measured"
     assert kernel.seconds * 1e6 == pytest.approx(row.latency_us, rel=1e-9)
+
+
+@pytest.mark.parametrize("on", ["gb300", "b200", "gb200"])
+def test_what_is_tagged_measured_is_the_tables_time(on: str):
+    """A row that fewer rows outlast takes their time, so it is no measured one."""
+    one, seen = compiled(on), {"measured": 0, "interpolated": 0}
+    for rows in (*range(1, 40), 64, 128, 256, 1024):
+        for kernel in kernels_of([Request(new_tokens=rows)], "compress_project", on):
+            curve = kernel.evidence.curve
+            if curve is None or rows not in curve.nodes:
+                continue
+            seen[kernel.tag] += 1
+            table_s = float(curve.seconds(np.array(float(rows))))
+            own_s = kernel.seconds / one.calls[one.place_of(kernel.task)]
+            if kernel.tag == "measured":
+                assert own_s == pytest.approx(table_s, rel=1.1 * LEAST_ERROR)
+            else:
+                assert own_s > (1 + LEAST_ERROR) * table_s
+    assert min(seen.values()) > 0
 
 
 def test_between_measured_rows_it_lies_between_and_says_so():
@@ -179,6 +199,22 @@ def test_coverage_names_the_case_that_would_fill_a_gap():
     assert len(measured) >= 1
     assert (measured["collector_case"] == "").all()
     assert (table[table["evidence"] != "measured"]["collector_case"] != "").all()
+
+
+@pytest.mark.parametrize("on", ["gb300", "b200", "h200"])
+def test_the_error_in_the_middle_is_below_that_of_nine_in_ten(on: str):
+    step = [Request(new_tokens=1, prefix_tokens=4096, kind="decode")]
+    table = coverage(plan_of(step), gpu(on))
+    assert "measured" in set(table["evidence"])
+    assert (table["error_median"] <= table["error_p90"]).all()
+
+
+def test_a_builds_own_product_is_measured_in_the_models_type():
+    hopper = policy("sglang", build="sglang-2026-09-22-hopper")
+    table = coverage(plan_of([Request(new_tokens=64)], hopper), gpu("h200"))
+    own = table[table["law"] == "product.fp8_block32_triton"]
+    assert len(own) > 3
+    assert own["collector_case"].str.startswith("gemm dtype=fp8_block32 ").all()
 
 
 def test_a_gpu_without_tables_has_everything_to_measure():

@@ -131,6 +131,8 @@ def test_damaged_files_never_raise_anything_else(tmp_path: Path):
 def test_hosts_need_both_platforms(tmp_path: Path):
     good = (ROOT / "profiles/defaults/hosts.yaml").read_text(encoding="utf-8")
     assert set(read_hosts(write(tmp_path, good))) == {"x86", "grace"}
+    with pytest.raises(SchemaError, match=r"schema is 2, this version reads 1"):
+        read_hosts(write(tmp_path, good.replace("schema: 1", "schema: 2")))
     with pytest.raises(SchemaError, match=r"platforms.grace is missing"):
         read_hosts(write(tmp_path, good.replace("  grace:", "  arm:")))
     with pytest.raises(SchemaError, match=r"framework_call_s must be a number"):

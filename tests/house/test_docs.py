@@ -216,7 +216,7 @@ def example():
     model = aisim.load_model("deepseek-v4.1-flash")
     request = aisim.Request(new_tokens=1, prefix_tokens=4095, kind="decode")
     plan = aisim.Plan(model, [request])
-    return aisim.estimate(plan, aisim.load_hardware("gb300"))
+    return aisim.estimate(plan, aisim.load_hardware("gb300"), method="sol")
 
 
 def row_of(example, operator: str, layer: int):
