@@ -34,7 +34,7 @@ def validate(
     """
     from aisim_v41.validation import load_cases, load_ratios, run_error_table, run_floor_check
     from aisim_v41.validation.error_text import case_lines
-    from aisim_v41.validation.errors import row
+    from aisim_v41.validation.errors import Standing, row
 
     every = load_cases()
     known = {case.source for case in (*every, *load_ratios())}
@@ -44,11 +44,13 @@ def validate(
     errors = run_error_table(source=source)
     if json:
         headline = any(error.in_headline for error in errors.errors)
+        bands = any(error.contained is not None for error in errors.of(Standing.COUNTED))
         print_json(
             {
                 "ok": report.ok,
                 "cases": report.to_frame().to_dict(orient="records"),
                 "op_headline": asdict(errors.headline) if headline else None,
+                "op_bands": asdict(errors.bands) if bands else None,
                 "op_errors": [row(error) for error in errors.errors],
             }
         )

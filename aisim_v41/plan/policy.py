@@ -273,7 +273,7 @@ _POSITIVE = {
     "collective_mib",
 }  # fmt: skip
 _MAX_INT = 1 << 30
-_MAY_BE_NONE = {"expert_locality"}
+_MAY_BE_ZERO = {"expert_locality"}
 """Shares that may be 0."""
 _POPULARITY = "expert_popularity"
 _MOST_SKEWED = 100.0
@@ -298,8 +298,8 @@ def _check_field(name: str, value: object, expected: Any) -> None:
             )
     elif expected is float:
         number = typing.cast(float, value) if type(value) in (int, float) else -1.0
-        if not 0 <= number <= 1 or (number == 0 and name not in _MAY_BE_NONE):
-            limits = "from 0 to 1" if name in _MAY_BE_NONE else "above 0 and at most 1"
+        if not 0 <= number <= 1 or (number == 0 and name not in _MAY_BE_ZERO):
+            limits = "from 0 to 1" if name in _MAY_BE_ZERO else "above 0 and at most 1"
             raise InvalidInputError(f"policy field {name} = {value!r}: must be a share {limits}")
     elif name == _POPULARITY:
         _check_popularity(value)

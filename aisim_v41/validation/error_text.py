@@ -80,7 +80,7 @@ def band_line(told: Summary) -> str:
 def _head(report: ErrorReport) -> str:
     counted = report.of(Standing.COUNTED)
     lines = [
-        f"OP against {len(counted)} measurements that it was not fitted to "
+        f"predictions against {len(counted)} measurements that none was fitted to "
         "(medians per source first)",
         "",
     ]
@@ -147,7 +147,7 @@ def _ratios(report: ErrorReport) -> str:
 
 
 def _groups(report: ErrorReport) -> str:
-    """Groups of kernels on B200, one line each; the nearer reading where replay is open."""
+    """Groups of kernels on B200, one line each; both readings where replay is open."""
     found: dict[str, list[CaseError]] = {}
     for error in report.errors:
         if error.kind == "kernel_group" and error.gpu == "b200":
@@ -168,7 +168,7 @@ def _reading(error: CaseError) -> str:
 
 
 def _open(report: ErrorReport) -> str:
-    """Cases that leave the decoder replay open: both readings, and the nearer one."""
+    """Cases that leave the decoder replay open: both readings, and which is nearer."""
     found = report.of(Standing.OPEN)
     if not found:
         return ""

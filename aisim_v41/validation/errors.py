@@ -176,18 +176,23 @@ class ErrorReport:
 
     @property
     def headline(self) -> Summary:
-        """Steps, prefills and ratios on data-centre GPUs."""
+        """Steps, prefills and ratios on data-centre GPUs.
+
+        Raises:
+            ValueError: the report has none.
+        """
         return summary(error for error in self.errors if error.in_headline)
 
     @property
     def bands(self) -> Summary:
-        """Counted cases with a band; a measurement that two cases hold counts once."""
-        named = {error.case for error in self.errors}
-        return summary(
-            error
-            for error in self.of(Standing.COUNTED)
-            if error.contained is not None and error.twin not in named
-        )
+        """Counted cases with a band; a measurement that two cases hold counts once.
+
+        Raises:
+            ValueError: the report has none.
+        """
+        counted = [e for e in self.of(Standing.COUNTED) if e.contained is not None]
+        named = {error.case for error in counted}
+        return summary(error for error in counted if error.twin not in named)
 
     def by(self, key: Callable[[CaseError], str]) -> dict[str, list[CaseError]]:
         """Counted errors by a key, in order of first occurrence."""

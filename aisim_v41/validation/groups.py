@@ -16,8 +16,6 @@ from aisim_v41.ops.operator import Family, Task
 from aisim_v41.plan.spans import Region
 
 FIRST_LAYER = (0,)
-ENGRAM_OWNERS = (2, 8, 14)
-"""Full layers of ratio 2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

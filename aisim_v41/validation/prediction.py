@@ -266,10 +266,10 @@ def _used_cases(answer: Estimate) -> frozenset[str]:
 
 
 def executed(case: Case, policy: RuntimePolicy) -> RuntimePolicy:
-    """The policy with the execution that the case states.
+    """The policy with the execution that the case states, where that is an eager forward.
 
-    Only an eager host is stated apart: "graph" is what presets do for decode steps, and a kernel
-    group has no host. The one place that switches the host on.
+    Other cases run as the engine's preset does: "graph" is what presets do for decode steps, the
+    prompts of zero-shot cases were run by the preset's own engine, and a kernel group has no host.
     """
     if case.execution != "eager" or case.usable == "zero_shot":
         return policy

@@ -47,7 +47,8 @@ def ratio(first: Prediction, second: Prediction) -> Prediction:
 def _around(first: Prediction, second: Prediction, value: float) -> list[float]:
     """Ratios with kernels and host longer or shorter on both sides, within their errors together.
 
-    Their errors are independent, so that only points of an ellipse are tried.
+    Their errors are independent, so that only points of an ellipse are tried. Errors of a whole
+    time or more leave points without a time, which say nothing.
     """
     if not (first.paths and second.paths):
         return []
@@ -58,7 +59,8 @@ def _around(first: Prediction, second: Prediction, value: float) -> list[float]:
     for place in range(DIRECTIONS):
         angle = 2 * pi * place / DIRECTIONS
         scale = 1 + kernels * cos(angle), 1 + host * sin(angle)
-        found.append(value * _total(first, *scale) / _total(second, *scale) / plain)
+        if min(scale) > 0:
+            found.append(value * _total(first, *scale) / _total(second, *scale) / plain)
     return found
 
 

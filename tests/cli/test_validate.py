@@ -23,9 +23,17 @@ def test_json_of_one_source():
     answer = json.loads(told.stdout)
     assert answer["ok"] is True
     assert answer["op_headline"] is None
+    assert answer["op_bands"] is None
     assert {error["class"] for error in answer["op_errors"]} == {"capacity"}
     assert all(error["low"] is None for error in answer["op_errors"])
     assert all("layout sglang_v4" in error["assumptions"] for error in answer["op_errors"])
+
+
+def test_json_has_both_lines_under_the_title():
+    answer = json.loads(shell("validate", "--source", "gb300-39674", "--json").stdout)
+    assert answer["op_headline"]["cases"] == 2
+    assert answer["op_bands"]["cases"] == 2
+    assert 0 <= answer["op_bands"]["contained"] <= 1
 
 
 def test_a_source_that_does_not_exist_is_one_line():

@@ -33,7 +33,7 @@ ROOMS = ("aisim_v41", "hardware", "profiles", "collectors", "notebooks", "benchm
 PRESETS = ("paper", "sglang", "vllm", "atom", "trtllm")
 """In the order of the table."""
 POLICY_FIELDS = [f.name for f in fields(RuntimePolicy) if f.name not in ("name", "revision")]
-MAY_BE_NONE = ("expert_locality",)
+MAY_BE_ZERO = ("expert_locality",)
 """Shares that may be 0."""
 RULES = [f.name for f in fields(ShardingRules)]
 
@@ -292,7 +292,7 @@ def test_the_values_of_a_field_are_those_of_the_code(name: str):
     elif kind is int:
         assert re.fullmatch(r"whole number from [01]", values)
     elif kind is float:
-        zero = name in MAY_BE_NONE
+        zero = name in MAY_BE_ZERO
         assert values == ("from 0 to 1" if zero else "above 0, at most 1")
 
 

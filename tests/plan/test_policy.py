@@ -21,7 +21,7 @@ NUMBERS = [name for name in CHANGEABLE if TYPES[name] is int]
 SHARES = [name for name in CHANGEABLE if TYPES[name] is float]
 SWITCHES = [name for name in CHANGEABLE if TYPES[name] is bool]
 SIZES = ["decode_graph_sizes", "verify_graph_sizes"]
-MAY_BE_NONE = {"expert_locality"}
+SHARES_FROM_ZERO = {"expert_locality"}
 MAY_BE_ZERO = {
     "replay_exact_min_tokens", "replay_min_tokens", "hit_min_tokens", "prefill_graph_tokens",
 }  # fmt: skip
@@ -141,15 +141,15 @@ def test_a_number_is_whole_and_bounded(name: str):
 
 
 @pytest.mark.parametrize("name", SHARES)
-def test_a_share_is_above_zero_and_at_most_one_unless_it_may_be_none(name: str):
+def test_a_share_is_above_zero_and_at_most_one_unless_it_may_be_zero(name: str):
     none = [0, 0.0]
-    for value in (1e-9, 0.5, 1, 1.0, *(none if name in MAY_BE_NONE else [])):
+    for value in (1e-9, 0.5, 1, 1.0, *(none if name in SHARES_FROM_ZERO else [])):
         assert getattr(policy("paper", **{name: value}), name) == value
     refused = [-0.1, 1.0000001, 2, math.nan, math.inf, True, "0.5", None, [], 1j]
-    for value in refused if name in MAY_BE_NONE else none + refused:
+    for value in refused if name in SHARES_FROM_ZERO else none + refused:
         message = refusal(**{name: value})
         assert f"policy field {name} = {value!r}" in message
-        limits = "from 0 to 1" if name in MAY_BE_NONE else "above 0 and at most 1"
+        limits = "from 0 to 1" if name in SHARES_FROM_ZERO else "above 0 and at most 1"
         assert f"must be a share {limits}" in message
 
 

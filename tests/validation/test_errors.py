@@ -216,6 +216,12 @@ def test_one_measurement_has_one_vote_in_the_bands():
     assert ErrorReport((step, token)).bands.contained == 1.0
 
 
+def test_a_measurement_whose_other_form_does_not_count_keeps_its_vote():
+    step = error("s", 0.0, case="step", standing=Standing.OPEN)
+    token = error("s", 0.0, case="token", kind="tpot", twin="step")
+    assert ErrorReport((step, token)).bands.cases == 1
+
+
 def test_the_headline_is_about_forwards_on_data_centre_gpus(table: ErrorReport):
     counted = [e for e in table.errors if e.in_headline]
     assert {e.gpu for e in counted} <= DATA_CENTRE

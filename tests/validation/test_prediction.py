@@ -131,6 +131,16 @@ def test_without_a_host_both_sides_scale_alike():
     assert told.low_s == pytest.approx(told.value_s) == pytest.approx(told.high_s)
 
 
+def test_an_error_of_a_whole_time_has_a_ratio_still():
+    sides = [
+        Prediction(value_s=time, low_s=0.0, high_s=2 * time, error_by_law_s={"gemm": time},
+                   error_by_size_s={"gemm": time}, paths=((1.0, time, 0.0),))
+        for time in (2.0, 1.0)
+    ]  # fmt: skip
+    told = ratio(*sides)
+    assert told.low_s == pytest.approx(told.value_s) == pytest.approx(2.0)
+
+
 def test_errors_by_size_are_those_by_law_apart(model: aisim.Model, cases: dict[str, Case]):
     found = told(model, cases["gb300-39674-pr-step-c1"])
     for law, error in found.error_by_law_s.items():
