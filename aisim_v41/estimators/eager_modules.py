@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, Literal, NoReturn
 
 from aisim_v41.errors import UnsupportedPlanError
@@ -23,6 +24,8 @@ from aisim_v41.evidence.modules import (
     total_seconds,
 )
 from aisim_v41.hardware import Hardware
+from aisim_v41.model.description import Model
+from aisim_v41.model.load import load_model
 from aisim_v41.plan.ledger import ledger
 from aisim_v41.plan.plan import Plan
 
@@ -38,6 +41,9 @@ MEASURED: Final = frozenset(
     }
 )  # fmt: skip
 """Operators inside the measured modules."""
+MODEL: Final = "deepseek-v4.1-flash"
+WIDTHS: Final = ("hidden", "attention", "indexer", "experts", "hyper")
+"""What a module's time depends on, besides the layer that it is of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +84,8 @@ def eager_modules(plan: Plan, hardware: Hardware) -> EagerModules:
         hardware: one of the six GPUs with tables of modules.
 
     Raises:
-        UnsupportedPlanError: not what was measured: engine, execution, kinds of requests, Engram.
+        UnsupportedPlanError: not what was measured: model, engine, execution, kinds of requests,
+            Engram.
         MissingProfileError: no modules of that GPU, mapping and replay setting.
         OutOfRangeError: a size outside the measured rows; names what was measured.
 
@@ -115,6 +122,9 @@ def _step(plan: Plan) -> ModuleStep:
     policy = plan.policy
     present = [request for request in plan.requests if request.count and request.new_tokens]
     shapes = {(r.kind, r.new_tokens, r.prefix_tokens) for r in present}
+    for part in WIDTHS:
+        if getattr(plan.model, part) != getattr(_measured_model(), part):
+            _refuse(f"another {part} than that of {MODEL}", "the number of layers may differ")
     if policy.name != "sglang":
         _refuse(f"policy {policy.name!r}", "SGLang's modules were measured; use policy('sglang')")
     if policy.engram_residency != "hbm" or policy.speculation != "off":
@@ -130,6 +140,14 @@ def _step(plan: Plan) -> ModuleStep:
     return ModuleStep(
         "decode" if kind == "decode" else "prefill", sum(r.count for r in present), new, prefix
     )
+
+
+@cache
+def _measured_model() -> Model:
+    """The model whose modules were timed."""
+    found = load_model(MODEL)
+    assert isinstance(found, Model)
+    return found
 
 
 def _refuse(what: str, remedy: str) -> NoReturn:

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from aisim_v41.plan.captured import CapturedSteps, Mask
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.policy import policy as preset
 from aisim_v41.plan.spans import RequestColumns
+from aisim_v41.resources import search_roots
 
 _ANY_ROWS = float("inf")
 PREFILL = -1
@@ -194,9 +196,19 @@ class CompiledBuild(CompiledStep):
         return min(times), max(times)
 
 
-@lru_cache(maxsize=32)
 def compiled_build(
     model: Model, hardware: Hardware, parallel: Parallel, policy: RuntimePolicy
 ) -> CompiledBuild:
-    """`CompiledBuild`, kept for the next call with the same arguments."""
+    """`CompiledBuild`, kept for the next call with the same arguments and folders of data."""
+    return _compiled_build(model, hardware, parallel, policy, tuple(search_roots()))
+
+
+@lru_cache(maxsize=32)
+def _compiled_build(
+    model: Model,
+    hardware: Hardware,
+    parallel: Parallel,
+    policy: RuntimePolicy,
+    _roots: tuple[Path, ...],
+) -> CompiledBuild:
     return CompiledBuild(model, hardware, parallel, policy)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from aisim_v41.plan.captured import CapturedSteps, Mask
 from aisim_v41.plan.counts import Count
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.spans import RequestColumns
+from aisim_v41.resources import search_roots
 
 SIDE_STREAM_GPUS = {"sglang": ("sm10", "sm12")}
 """Architectures on which a preset's engine overlaps kernels; other engines do on any NVIDIA GPU."""
@@ -177,7 +179,6 @@ def serial(node: Node) -> Node:
     return seq(*members) if isinstance(node, (Seq, Par)) else node
 
 
-@lru_cache(maxsize=128)
 def compiled_op(
     model: Model,
     hardware: Hardware,
@@ -185,5 +186,18 @@ def compiled_op(
     policy: RuntimePolicy,
     inventory: Inventory | None = None,
 ) -> CompiledOp:
-    """`CompiledOp`, kept for the next call with the same arguments."""
+    """`CompiledOp`, kept for the next call with the same arguments and folders of data."""
+    roots = tuple(search_roots())
+    return _compiled_op(model, hardware, parallel, policy, inventory, roots)
+
+
+@lru_cache(maxsize=128)
+def _compiled_op(
+    model: Model,
+    hardware: Hardware,
+    parallel: Parallel,
+    policy: RuntimePolicy,
+    inventory: Inventory | None,
+    _roots: tuple[Path, ...],
+) -> CompiledOp:
     return CompiledOp(model, hardware, parallel, policy, inventory)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from aisim_v41.errors import AisimError, MissingProfileError, OutOfRangeError, UnsupportedPlanError
@@ -57,6 +59,13 @@ def test_replay_takes_the_rows_of_replay():
 
 def test_operators_inside_modules_are_known():
     assert set(load_host_calls("sglang")[0].operators) >= MEASURED
+
+
+def test_modules_of_other_widths_are_refused():
+    wider = replace(model(), experts=replace(model().experts, width=4096))
+    plan = Plan(wider, [DECODE], Parallel(tp=4), EAGER)
+    with pytest.raises(UnsupportedPlanError, match="another experts than that of deepseek"):
+        eager_modules(plan, load_hardware("gb300"))
 
 
 @pytest.mark.parametrize(

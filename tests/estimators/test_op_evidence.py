@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +28,7 @@ from aisim_v41.tables import load_table
 
 from .cases import GPUS, POLICIES, gpu, model, policies, steps
 
+ROOT = Path(__file__).resolve().parents[2]
 SGLANG = policy("sglang")
 
 
@@ -169,6 +172,22 @@ def test_without_any_law_kernels_run_at_their_peak_and_say_so(monkeypatch: pytes
     local = np.array([task.collective is None for task in one.tasks])
     peak = (one.resource_forms @ counts.totals).max(axis=1)[local] @ one.calls[local]
     assert sum(kernel.seconds for kernel in found) == pytest.approx(peak, rel=1e-9)
+
+
+def test_a_users_calibration_holds_from_the_moment_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    plan = plan_of([Request(new_tokens=64)], policy("sglang", prefill_execution="full_graph"))
+    before = estimate(plan, gpu()).latency_s
+    folder = tmp_path / "profiles/gb300/op"
+    folder.mkdir(parents=True)
+    packaged = (ROOT / "profiles/gb300/op/calibration.yaml").read_text(encoding="utf-8")
+    slower = re.sub(r"launch_s: [0-9.e-]+", "launch_s: 1.0e-03", packaged)
+    (folder / "calibration.yaml").write_text(slower, encoding="utf-8")
+    monkeypatch.setenv("AISIM_V41_PATH", str(tmp_path))
+    assert estimate(plan, gpu()).latency_s > 10 * before
+    monkeypatch.delenv("AISIM_V41_PATH")
+    assert estimate(plan, gpu()).latency_s == before
 
 
 def test_coverage_accounts_for_every_kernel():
