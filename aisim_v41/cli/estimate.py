@@ -85,6 +85,13 @@ def _verdict(answer: Estimate) -> str:
     return f"does NOT fit, {size(memory.short_bytes)} missing a GPU"
 
 
+def _paths_ms(answer: Estimate) -> tuple[float | None, float | None]:
+    """Kernels and host [ms]; a bound has neither."""
+    if answer.method == "sol":
+        return None, None
+    return answer.kernels_s / MILLISECOND, answer.host_s / MILLISECOND
+
+
 def _side_by_side(answers: list[tuple[str, Estimate]]) -> None:
     print_table(
         "side by side",
@@ -103,8 +110,7 @@ def _side_by_side(answers: list[tuple[str, Estimate]]) -> None:
                 setting,
                 ledger(answer.plan).token_layers,
                 answer.latency_ms,
-                answer.kernels_s / MILLISECOND,
-                answer.host_s / MILLISECOND,
+                *_paths_ms(answer),
                 answer.bounds.resource_s / MILLISECOND,
                 answer.bounds.graph_s / MILLISECOND,
                 answer.memory.fits,

@@ -189,6 +189,7 @@ class Estimate:
             "host_ms": self.host_s / MILLISECOND,
             "utilisation": self.utilisation,
             "source_share": dict(self.source_share),
+            "beyond": list(self.beyond),
             "critical_path_ms": {k: v / MILLISECOND for k, v in self.path.items()},
             "operators": self.to_frame().to_dict(orient="records"),
             "warnings": list(self.warnings),

@@ -34,7 +34,7 @@ _COLUMNS = (
 def report_text(report: ErrorReport) -> str:
     """The whole report."""
     if not report.errors:
-        return "no zero-shot case of that source"
+        return "no case of that source can be predicted"
     blocks = [
         _head(report),
         _table("class", _by_class(report)),
@@ -79,6 +79,8 @@ def band_line(told: Summary) -> str:
 
 def _head(report: ErrorReport) -> str:
     counted = report.of(Standing.COUNTED)
+    if not counted:
+        return "no measurement that counts: what there is stands apart"
     lines = [
         f"predictions against {len(counted)} measurements that none was fitted to "
         "(medians per source first)",

@@ -110,6 +110,21 @@ def test_compare_and_coverage_show_the_evidence():
     assert "time rests on: calibrated" in told
 
 
+def test_sizes_beyond_the_evidence_are_in_the_document():
+    document = answer("estimate", "--decode", "1x1048000", "--gpu", "gb300", "--tp", "4")
+    assert document["beyond"]
+    assert document["source_share"]["extrapolated"] > 0
+
+
+def test_a_bound_has_no_paths_of_kernels_and_host():
+    step = ("estimate", "--decode", "8x4096", "--decoder-replay", "both")
+    (told,) = (line for line in shell(*step, "--method", "sol").stdout.splitlines()
+               if line.startswith(" on "))  # fmt: skip
+    assert told.split()[3:5] == ["-", "-"]
+    (told,) = (line for line in shell(*step).stdout.splitlines() if line.startswith(" on "))
+    assert float(told.split()[3]) > 0
+
+
 def test_a_speculative_step_shows_its_draft():
     step = ("--verify", "8x6@4k", "--engine", "sglang", "--set", "speculation=dspark")
     document = answer("estimate", *step, "--gpu", "gb300", "--tp", "4")

@@ -29,6 +29,15 @@ def test_json_of_one_source():
     assert all("layout sglang_v4" in error["assumptions"] for error in answer["op_errors"])
 
 
+def test_what_stands_apart_alone_has_no_headline():
+    seen = shell("validate", "--source", "mi355-moe").stdout
+    assert "no measurement that counts" in seen
+    assert "kernel rows that laws were made from" in seen
+    unpredicted = shell("validate", "--source", "gb300-serve")
+    assert unpredicted.returncode == 0
+    assert "no case of that source can be predicted" in unpredicted.stdout
+
+
 def test_json_has_both_lines_under_the_title():
     answer = json.loads(shell("validate", "--source", "gb300-39674", "--json").stdout)
     assert answer["op_headline"]["cases"] == 2
