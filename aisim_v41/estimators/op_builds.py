@@ -25,7 +25,6 @@ from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.builds import UNNAMED, Inventory, build, builds_for
 from aisim_v41.plan.captured import CapturedSteps, Mask
 from aisim_v41.plan.policy import RuntimePolicy
-from aisim_v41.plan.policy import policy as preset
 from aisim_v41.plan.spans import RequestColumns
 from aisim_v41.resources import search_roots
 
@@ -95,7 +94,7 @@ def _of_build(name: str, ranks: int) -> Kernels:
 
 def _chose_kernels(policy: RuntimePolicy) -> bool:
     """Whether the user overrode the fusion profile."""
-    return policy.fusion != preset(policy.name).fusion
+    return policy.fusion != policy.origin.fusion
 
 
 class CompiledBuild(CompiledStep):

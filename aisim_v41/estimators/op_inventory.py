@@ -16,7 +16,6 @@ from aisim_v41.ops.operator import Task
 from aisim_v41.plan.builds import Inventory
 from aisim_v41.plan.operators import OPERATORS
 from aisim_v41.plan.policy import RuntimePolicy
-from aisim_v41.plan.policy import policy as preset
 
 
 def as_built(
@@ -47,7 +46,7 @@ def as_built(
 def policy_of(policy: RuntimePolicy, inventory: Inventory | None) -> RuntimePolicy:
     """The policy with the padding of a build's attention kernel, unless the user chose another."""
     own = policy.attention_head_multiple
-    if inventory is None or own != preset(policy.name).attention_head_multiple:
+    if inventory is None or own != policy.origin.attention_head_multiple:
         return policy
     return policy.with_overrides(attention_head_multiple=inventory.head_multiple)
 

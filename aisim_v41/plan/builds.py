@@ -177,7 +177,7 @@ def _inventory(
         raise SchemaError(f"{where}: laws must map laws to the laws that price this build instead")
     return Inventory(
         rows=None if entry.get("rows") is None else _count(entry["rows"], f"{where}: rows"),
-        ranks=tuple(_count(value, f"{where}: ranks") for value in entry.get("ranks", [])),
+        ranks=_counts(entry.get("ranks", []), f"{where}: ranks"),
         kernels=tuple((name, named[name]) for name in kernels),
         attention=attention,
         head_multiple=_count(entry.get("heads", 1), f"{where}: heads"),
@@ -297,6 +297,12 @@ def _count(value: Any, where: str) -> int:
     if type(value) is not int or value < 1:
         raise SchemaError(f"{where} = {value!r}: must be a whole number from 1")
     return value
+
+
+def _counts(value: Any, where: str) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        raise SchemaError(f"{where}: must be a list")
+    return tuple(_count(one, where) for one in value)
 
 
 __all__ = ["UNNAMED", "Build", "Inventory", "build", "builds", "builds_for", "check_build"]

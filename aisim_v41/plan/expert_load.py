@@ -95,7 +95,7 @@ class ExpertLoad:
         """Expected distinct experts where one more draw follows those that touched so many.
 
         From E - touched = E (1 + c N)^(-1/v) without knowing N; a histogram counts by its
-        variation.
+        variation, up to the experts that it asks for.
         """
         missed = np.maximum(1.0 - touched / self.routed, _LEAST)
         popularity = self.variation
@@ -104,6 +104,8 @@ class ExpertLoad:
         scale = np.expm1(-popularity * self._log_miss)
         left = (missed**-popularity + scale) ** (-1.0 / popularity)
         found: Floats = self.routed * (1.0 - left)
+        if isinstance(self.popularity, tuple):
+            np.minimum(found, np.count_nonzero(self.inclusion), out=found)
         return found
 
     @cached_property

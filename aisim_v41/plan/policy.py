@@ -246,10 +246,15 @@ class RuntimePolicy:
             sharding = replace(sharding, **for_rules)
         return replace(self, sharding=sharding, **overrides)
 
+    @property
+    def origin(self) -> RuntimePolicy:
+        """The preset of this policy's name; for a name of the user's own, the defaults."""
+        return _presets().get(self.name) or RuntimePolicy(name=self.name, revision=self.revision)
+
     def changed_fields(self) -> dict[str, Any]:
-        """Fields in which this policy differs from the preset of its name, those of its sharding
-        rules under their own names."""
-        base = policy(self.name)
+        """Fields in which this policy differs from its `origin`, those of its sharding rules under
+        their own names."""
+        base = self.origin
         changed = _differences(self, base)
         if changed.pop("sharding", None) is not None:
             changed |= _differences(self.sharding, base.sharding)

@@ -59,9 +59,10 @@ def test_the_file_holds_no_time_and_no_factor():
     assert all(type(value) is int for _, value in found)
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
 @pytest.mark.parametrize("name", builds())
-def test_fewer_rows_never_run_more_small_kernels(name: str):
-    decode = build(name).decode
+def test_fewer_rows_never_run_more_small_kernels(name: str, ranks: int):
+    decode = build(name).of_ranks(ranks)
     counts = [sum(times for _, times in one.more) for one in decode]
     assert counts == sorted(counts)
     assert decode[-1].rows is None
@@ -113,6 +114,7 @@ DAMAGES = {
     "rows that fall": ("rows: 384", "rows: 4", "rising rows"),
     "a date that is none": ('date: "2026-09-12"', 'date: "2026-13-12"', "yyyy-mm-dd"),
     "an unknown key": ("heads: 64", "head: 64", "heads"),
+    "ranks that are no list": ("ranks: [4]", "ranks: 4", "ranks: must be a list"),
     "a number that is no count": ("heads: 64", "heads: 1.5", "whole number"),
     "an unknown law of attention": ("attention: native", "attention: naive", "must be one of"),
     "no inventory": ("    decode:\n", "    decode: []\n    older:\n", "older"),

@@ -142,6 +142,14 @@ def test_one_more_draw_of_a_histogram_is_one_of_its_variation():
     assert found == pytest.approx(ExpertLoad(E, K, 0.0).one_more(np.array([0.0, 100.0])))
 
 
+def test_one_more_draw_asks_for_no_other_experts():
+    load = ExpertLoad(E, K, (0.1,) * 10 + (0.0,) * (E - 10))
+    before = load.touched(np.array([1.0, 2.0, 9.0, 1e6]))
+    after = load.one_more(before)
+    assert (after >= before).all()
+    assert after.max() == 10.0
+
+
 def test_zero_rows_touch_none():
     for popularity in (0.0, 1.0, (1 / E,) * E):
         assert touched(popularity, 0.0) == 0
