@@ -5,12 +5,11 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from aisim_v41.errors import MissingProfileError
 from aisim_v41.plan import draft, spans
 from aisim_v41.plan.columns import LayerClass
 from aisim_v41.plan.counting import StepCounts
 from aisim_v41.plan.counts import Count
-from aisim_v41.plan.policy import RuntimePolicy
+from aisim_v41.plan.policy import RuntimePolicy, preset_names
 from aisim_v41.plan.spans import Region
 
 if TYPE_CHECKING:
@@ -39,10 +38,9 @@ def describe(ledger: Ledger) -> str:
 
 def changed_lines(chosen: RuntimePolicy) -> list[str]:
     """One line of the fields in which a policy differs from its preset; none where it does not."""
-    try:
-        changed = chosen.changed_fields()
-    except MissingProfileError:
+    if chosen.name not in preset_names():
         return [f"changed: {chosen.name!r} is no preset to compare with"]
+    changed = chosen.changed_fields()
     shown = ", ".join(f"{name}={_setting(value)}" for name, value in changed.items())
     return [f"changed: {shown}"] if shown else []
 

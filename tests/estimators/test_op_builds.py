@@ -279,6 +279,7 @@ def test_a_policy_of_the_users_own_name_is_priced_by_its_fusion():
     """No build is known for it; what is not set is the default's."""
     own = RuntimePolicy(name="mine", revision="none")
     one = estimate(plan_of(verify(1), own), gpu(), method="op")
+    assert one.to_dict()["policy_changed_fields"] == {}
     assert one.latency_ms == ms_of(own.with_overrides(fusion="single_pass"))
     assert one.band_ms[1] >= ms_of(own.with_overrides(fusion="elementary")) > one.latency_ms
 
