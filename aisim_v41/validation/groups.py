@@ -127,13 +127,7 @@ for _suffix, _layers in (
     for _name in ("indexer", "indexer_score", "indexer_select"):
         _whole = GROUPS[_name]
         assert _whole is not None
-        GROUPS[f"{_name}_{_suffix}"] = KernelGroup(
-            operators=_whole.operators,
-            families=_whole.families,
-            names=_whole.names,
-            layers=_layers,
-            each=True,
-        )
+        GROUPS[f"{_name}_{_suffix}"] = replace(_whole, layers=_layers, each=True)
 
 UNNAMED = frozenset({"other", "rest", "sampling_draft"})
 WITHOUT_WORK = frozenset({"norm_rope_quant"})
