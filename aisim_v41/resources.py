@@ -8,9 +8,15 @@ in PATH) or by passing a path to a loader; user folders are searched first.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import lru_cache, wraps
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from aisim_v41.errors import MissingProfileError, nearest
+
+P = ParamSpec("P")
+Made = TypeVar("Made")
 
 _PACKAGE = Path(__file__).resolve().parent
 SEARCH_PATH_VARIABLE = "AISIM_V41_PATH"
@@ -26,6 +32,27 @@ def search_roots() -> list[Path]:
     """User folders of ``AISIM_V41_PATH`` first, then the packaged data."""
     user = os.environ.get(SEARCH_PATH_VARIABLE, "")
     return [*(Path(part).expanduser() for part in user.split(os.pathsep) if part), data_root()]
+
+
+def kept_for_roots(maxsize: int) -> Callable[[Callable[P, Made]], Callable[P, Made]]:
+    """`functools.lru_cache` for what is made from data: other search roots make it anew.
+
+    Args:
+        maxsize: results that are kept.
+    """
+
+    def decorate(make: Callable[P, Made]) -> Callable[P, Made]:
+        @lru_cache(maxsize)
+        def kept(_roots: tuple[Path, ...], *args: P.args, **kwargs: P.kwargs) -> Made:
+            return make(*args, **kwargs)
+
+        @wraps(make)
+        def call(*args: P.args, **kwargs: P.kwargs) -> Made:
+            return kept(tuple(search_roots()), *args, **kwargs)  # type: ignore[arg-type]
+
+        return call
+
+    return decorate
 
 
 def find(folder: str, name: str, suffix: str) -> Path:

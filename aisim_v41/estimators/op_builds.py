@@ -10,14 +10,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from aisim_v41.estimators.compiled import CompiledStep, Floats
-from aisim_v41.estimators.op_compiled import CompiledOp, compiled_op
+from aisim_v41.estimators.compiled import Floats
+from aisim_v41.estimators.op_compiled import CapturedStep, CompiledOp, compiled_op
 from aisim_v41.hardware import Hardware
 from aisim_v41.model.description import Model
 from aisim_v41.model.earlier import require_step_model
@@ -25,8 +23,7 @@ from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.builds import UNNAMED, Inventory, build, builds_for
 from aisim_v41.plan.captured import CapturedSteps, Mask
 from aisim_v41.plan.policy import RuntimePolicy
-from aisim_v41.plan.spans import RequestColumns
-from aisim_v41.resources import search_roots
+from aisim_v41.resources import kept_for_roots
 
 _ANY_ROWS = float("inf")
 PREFILL = -1
@@ -97,7 +94,7 @@ def _chose_kernels(policy: RuntimePolicy) -> bool:
     return policy.fusion != policy.origin.fusion
 
 
-class CompiledBuild(CompiledStep):
+class CompiledBuild(CapturedStep):
     """OP for steps of any rows: each runs the kernels that its build has for it.
 
     Args and errors: as for `CompiledOp`.
@@ -155,11 +152,6 @@ class CompiledBuild(CompiledStep):
         """Whether some row does not reach the head, as in every step with a prefill."""
         return counts[self.program.logits_place] < self.rows(counts)
 
-    def priced(self, requests: RequestColumns, *, one_step: bool) -> Floats:
-        """Seconds of requests as columns, filled up to captured sizes."""
-        totals = self.program.count(requests, one_step=one_step).totals
-        return self.seconds(*self.captured.filled(requests, totals, one_step=one_step))
-
     def seconds(self, counts: Floats, uncaptured: Mask | None = None) -> Floats:
         """Seconds of a forward.
 
@@ -195,19 +187,9 @@ class CompiledBuild(CompiledStep):
         return min(times), max(times)
 
 
+@kept_for_roots(maxsize=32)
 def compiled_build(
     model: Model, hardware: Hardware, parallel: Parallel, policy: RuntimePolicy
 ) -> CompiledBuild:
     """`CompiledBuild`, kept for the next call with the same arguments and folders of data."""
-    return _compiled_build(model, hardware, parallel, policy, tuple(search_roots()))
-
-
-@lru_cache(maxsize=32)
-def _compiled_build(
-    model: Model,
-    hardware: Hardware,
-    parallel: Parallel,
-    policy: RuntimePolicy,
-    _roots: tuple[Path, ...],
-) -> CompiledBuild:
     return CompiledBuild(model, hardware, parallel, policy)

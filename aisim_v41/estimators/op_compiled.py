@@ -7,16 +7,16 @@ price: `aisim_v41.estimators.op_prices`.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator
-from functools import cached_property, lru_cache
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from aisim_v41.estimators.compiled import CompiledGraph, Floats
+from aisim_v41.estimators.compiled import CompiledGraph, CompiledStep, Floats
 from aisim_v41.estimators.execution import HostPath
 from aisim_v41.estimators.op_evidence import Kernel, KernelEvidence, evidence_of
 from aisim_v41.estimators.op_inventory import as_built, on_streams, policy_of
@@ -36,7 +36,7 @@ from aisim_v41.plan.captured import CapturedSteps, Mask
 from aisim_v41.plan.counts import Count
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.spans import RequestColumns
-from aisim_v41.resources import search_roots
+from aisim_v41.resources import kept_for_roots
 
 SIDE_STREAM_GPUS = {"sglang": ("sm10", "sm12")}
 """Architectures on which a preset's engine overlaps kernels; other engines do on any NVIDIA GPU."""
@@ -45,7 +45,31 @@ ENGINE_OF_POLICY = {"sglang": "sglang", "vllm": "vllm", "atom": "sglang", "paper
 """Whose measured kernels stand for a preset."""
 
 
-class CompiledOp(CompiledGraph):
+class CapturedStep(CompiledStep):
+    """A step whose decode graphs exist at some sizes.
+
+    Attributes:
+        captured: fills steps up to them.
+    """
+
+    captured: CapturedSteps
+
+    @abstractmethod
+    def seconds(self, counts: Floats, uncaptured: Mask | None = None) -> Floats:
+        """Seconds of a forward.
+
+        Args:
+            counts: [columns] of one step, or [columns, steps].
+            uncaptured: decode steps above every captured size, which run eagerly.
+        """
+
+    def priced(self, requests: RequestColumns, *, one_step: bool) -> Floats:
+        """Seconds of requests as columns, filled up to captured sizes."""
+        totals = self.program.count(requests, one_step=one_step).totals
+        return self.seconds(*self.captured.filled(requests, totals, one_step=one_step))
+
+
+class CompiledOp(CapturedStep, CompiledGraph):
     """Time of steps from measured and calibrated operators, for one inventory of kernels.
 
     Args and errors: as for `CompiledGraph`.
@@ -116,11 +140,6 @@ class CompiledOp(CompiledGraph):
         """
         return np.maximum(self.device_seconds(counts), self.host.seconds(counts, uncaptured))
 
-    def priced(self, requests: RequestColumns, *, one_step: bool) -> Floats:
-        """Seconds of requests as columns, filled up to captured sizes."""
-        totals = self.program.count(requests, one_step=one_step).totals
-        return self.seconds(*self.captured.filled(requests, totals, one_step=one_step))
-
     def device_seconds(self, counts: Floats) -> Floats:
         """Seconds of a forward's kernels, as if the host were never late."""
         wide = counts.ndim > 1
@@ -179,6 +198,7 @@ def serial(node: Node) -> Node:
     return seq(*members) if isinstance(node, (Seq, Par)) else node
 
 
+@kept_for_roots(maxsize=128)
 def compiled_op(
     model: Model,
     hardware: Hardware,
@@ -187,17 +207,4 @@ def compiled_op(
     inventory: Inventory | None = None,
 ) -> CompiledOp:
     """`CompiledOp`, kept for the next call with the same arguments and folders of data."""
-    roots = tuple(search_roots())
-    return _compiled_op(model, hardware, parallel, policy, inventory, roots)
-
-
-@lru_cache(maxsize=128)
-def _compiled_op(
-    model: Model,
-    hardware: Hardware,
-    parallel: Parallel,
-    policy: RuntimePolicy,
-    inventory: Inventory | None,
-    _roots: tuple[Path, ...],
-) -> CompiledOp:
     return CompiledOp(model, hardware, parallel, policy, inventory)

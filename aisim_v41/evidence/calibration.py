@@ -121,7 +121,6 @@ class Launch:
         platform: ``x86`` or ``grace``.
         framework_call_s: one call through the framework (module, checks, dispatch, launch) [s].
         bare_launch_s: one more kernel inside a call [s].
-        graph_node_gap_s: between two kernels of a CUDA graph [s].
         python_call_s: one call inside an engine's own Python code, its share of that code
             included [s]; 20 us on x86 is the unit in which such code is counted.
         error_relative: between processes on one machine.
@@ -131,7 +130,6 @@ class Launch:
     platform: str
     framework_call_s: float
     bare_launch_s: float
-    graph_node_gap_s: float
     python_call_s: float
     error_relative: float
     origin: Origin

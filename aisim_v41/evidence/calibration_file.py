@@ -35,7 +35,6 @@ _ERROR_FIELDS = ("median", "p90", "bias", "rows")
 _HOST_FIELDS = (
     "framework_call_s",
     "bare_launch_s",
-    "graph_node_gap_s",
     "python_call_s",
     "error_relative",
     "sources",

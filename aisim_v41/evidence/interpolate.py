@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import product as combinations
 from typing import Protocol
 
@@ -22,6 +21,7 @@ from aisim_v41.evidence import features as of
 from aisim_v41.evidence.calibration import Calibration
 from aisim_v41.evidence.laws import FloatArray
 from aisim_v41.hardware import Hardware
+from aisim_v41.resources import kept_for_roots
 from aisim_v41.tables.load import load_table
 from aisim_v41.tables.table import Identity, Partition
 from aisim_v41.units import MICROSECOND
@@ -215,7 +215,7 @@ def version_of(identity: Identity) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".") if part.lstrip("-").isdigit())
 
 
-@lru_cache(maxsize=64)
+@kept_for_roots(maxsize=64)
 def product_grid(
     hardware: Hardware, engine: str, dtype: str, law: Law, version: str | None = None
 ) -> MeasuredGrid:
@@ -242,7 +242,7 @@ def product_versions(gpu: str, engine: str, dtype: str) -> list[str]:
     return sorted(versions, key=lambda version: versions[version], reverse=True)
 
 
-@lru_cache(maxsize=64)
+@kept_for_roots(maxsize=64)
 def collective_grid(
     hardware: Hardware, operator: str, engine: str, ranks: int, law: Law
 ) -> MeasuredGrid:
@@ -262,7 +262,7 @@ def collective_grid(
     )
 
 
-@lru_cache(maxsize=64)
+@kept_for_roots(maxsize=64)
 def hyper_grid(hardware: Hardware, engine: str, part: of.HyperPart, law: Law) -> MeasuredGrid:
     """One site of the hyper-connections: axes tokens, hidden.
 
@@ -280,7 +280,7 @@ def hyper_grid(hardware: Hardware, engine: str, part: of.HyperPart, law: Law) ->
     )
 
 
-@lru_cache(maxsize=64)
+@kept_for_roots(maxsize=64)
 def experts_grid(
     hardware: Hardware,
     engine: str,

@@ -9,7 +9,6 @@ the last row is held, which is the law again (docs/calibration.md, "Interpolatio
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from aisim_v41.evidence.interpolate import (
 )
 from aisim_v41.evidence.laws import FloatArray
 from aisim_v41.hardware import Hardware
+from aisim_v41.resources import kept_for_roots
 
 LEAST_ERROR = 0.03
 """90 % error of a measured row at least: two runs of one kernel, clock and temperature."""
@@ -101,7 +101,7 @@ def curve_of(grid: MeasuredGrid, axis: str, **fixed: float) -> MeasuredCurve:
     )
 
 
-@lru_cache(maxsize=256)
+@kept_for_roots(maxsize=256)
 def product_curve(
     hardware: Hardware, engine: str, dtype: str, outputs: int, inputs: int, law: CalibratedLaw
 ) -> MeasuredCurve:
@@ -120,7 +120,7 @@ def product_curve(
     raise last or MissingProfileError(f"{hardware.name}: no {dtype} products of {engine}")
 
 
-@lru_cache(maxsize=64)
+@kept_for_roots(maxsize=64)
 def collective_curve(
     hardware: Hardware, operator: str, engine: str, ranks: int, law: CalibratedLaw
 ) -> MeasuredCurve:

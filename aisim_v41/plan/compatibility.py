@@ -272,7 +272,7 @@ def warnings_for(policy: RuntimePolicy, requests: Iterable[Request]) -> tuple[st
             "row" if policy.expert_routing == "independent" else "prompt row and decoding request"
         )
         found.append(
-            f"experts touched are the expected number if every {whose} drew its own at random; "
-            "real rows share more (expert_routing='fewest' is the bound whatever is routed)"
+            f"the bound counts the experts expected if every {whose} drew its own; "
+            "expert_routing='fewest' holds whatever is routed"
         )
     return tuple(found)

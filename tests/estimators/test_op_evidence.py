@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +25,7 @@ from aisim_v41.plan.ledger import ledger
 from aisim_v41.plan.plan import Plan
 from aisim_v41.plan.policy import RuntimePolicy, policy
 from aisim_v41.plan.request import Request
-from aisim_v41.tables import load_table
+from aisim_v41.tables import load_table, write_table
 
 from .cases import GPUS, POLICIES, gpu, model, policies, steps
 
@@ -77,6 +78,40 @@ def test_what_is_tagged_measured_is_the_tables_time(on: str):
             else:
                 assert own_s > (1 + LEAST_ERROR) * table_s
     assert min(seen.values()) > 0
+
+
+def test_a_users_table_alone_takes_the_place_of_the_packaged_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Also after an estimate: the calibration is the same, the rows are not."""
+
+    def microseconds() -> float:
+        found = kernels_of([Request(new_tokens=64)], "compress_project")
+        (kernel,) = [k for k in found if k.evidence.binding.features["outputs"] == 512]
+        assert kernel.tag == "measured"
+        return kernel.seconds * 1e6
+
+    packaged = microseconds()
+    rows = pd.DataFrame(
+        {
+            "operator": "gemm", "engine": "sglang", "engine_version": "9.9", "kernel_source": "k",
+            "dtype": "bf16", "execution": "graph", "cache_state": "cold", "decoder_replay": "none",
+            "campaign": "monday", "model_shapes": "v4.1_exact", "rows": [1, 64, 4096],
+            "outputs": 512, "inputs": 5120, "latency_us": [50.0, 77.0, 99.0], "samples": 20,
+            "source": "run 1",
+        }
+    )  # fmt: skip
+    write_table(
+        rows, gpu="gb300", family="gemm", folder=tmp_path / "profiles",
+        licence="Apache-2.0", notice="Copyright (c) 2026 me",
+        sources=[{"id": "run 1", "package": "none", "version": "1", "path": "run1.jsonl",
+                  "date": "2026-11-30", "note": "clocks not fixed"}],
+        timing={"method": "CUPTI", "statistic": "median", "environment": "driver 610"},
+    )  # fmt: skip
+    monkeypatch.setenv("AISIM_V41_PATH", str(tmp_path))
+    assert microseconds() == pytest.approx(77.0)
+    monkeypatch.delenv("AISIM_V41_PATH")
+    assert microseconds() == packaged != pytest.approx(77.0)
 
 
 def test_between_measured_rows_it_lies_between_and_says_so():
