@@ -33,48 +33,49 @@ NOT_SHOWN = ["kind", "calls", "rows", "rows_fitted", "error_median", "sources", 
 """Columns of `coverage` that a terminal has no room for."""
 
 
-def compare(
-    prefill: PrefillOption = None,
-    decode: DecodeOption = None,
-    verify: VerifyOption = None,
-    gpu: GpuOption = "gb300",
-    tp: TpOption = 4,
-    model: ModelOption = DEFAULT_MODEL,
-    engine: EngineOption = "paper",
-    decoder_replay: ReplayOption = "on",
-    changes: SetOption = None,
-    json: JsonOption = False,
-) -> None:
-    """SOL and OP of one step side by side, operator by operator."""
-    steps = plans(
-        model, tp, engine, decoder_replay, changes, requests_from(prefill, decode, verify)
-    )
-    _show(steps, gpu, side_by_side, "operators", ["family"], json)
+Table = Callable[[Plan, Hardware], "pd.DataFrame"]
 
 
-def coverage(
-    prefill: PrefillOption = None,
-    decode: DecodeOption = None,
-    verify: VerifyOption = None,
-    gpu: GpuOption = "gb300",
-    tp: TpOption = 4,
-    model: ModelOption = DEFAULT_MODEL,
-    engine: EngineOption = "paper",
-    decoder_replay: ReplayOption = "on",
-    changes: SetOption = None,
-    json: JsonOption = False,
-) -> None:
-    """What OP's time of one step rests on, and what to measure to better it."""
-    steps = plans(
-        model, tp, engine, decoder_replay, changes, requests_from(prefill, decode, verify)
-    )
-    _show(steps, gpu, what_is_known, "kernels", NOT_SHOWN, json)
+def _table_command(
+    table_of: Table, name: str, left_out: list[str], text: str
+) -> Callable[..., None]:
+    """A command that shows one table of a step; text leaves out columns."""
+
+    def command(
+        prefill: PrefillOption = None,
+        decode: DecodeOption = None,
+        verify: VerifyOption = None,
+        gpu: GpuOption = "gb300",
+        tp: TpOption = 4,
+        model: ModelOption = DEFAULT_MODEL,
+        engine: EngineOption = "paper",
+        decoder_replay: ReplayOption = "on",
+        changes: SetOption = None,
+        json: JsonOption = False,
+    ) -> None:
+        steps = plans(
+            model, tp, engine, decoder_replay, changes, requests_from(prefill, decode, verify)
+        )
+        _show(steps, gpu, table_of, name, left_out, json)
+
+    command.__doc__ = text
+    return command
+
+
+compare = _table_command(
+    side_by_side, "operators", ["family"],
+    "SOL and OP of one step side by side, operator by operator.",
+)  # fmt: skip
+coverage = _table_command(
+    what_is_known, "kernels", NOT_SHOWN,
+    "What OP's time of one step rests on, and what to measure to better it.",
+)  # fmt: skip
 
 
 def _show(
     steps: list[tuple[str, Plan]],
     gpu: str,
-    table_of: Callable[[Plan, Hardware], pd.DataFrame],
+    table_of: Table,
     name: str,
     left_out: list[str],
     json: bool,

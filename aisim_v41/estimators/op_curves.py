@@ -81,16 +81,12 @@ def row_curves(
     """
     knots = _knots([kernel for kernels in tasks for kernel in kernels])
     active = (knots > 0).astype(np.float64)
-    known: dict[tuple[object, ...], Floats] = {}
     table = np.empty((len(tasks), len(knots)))
     for place, (kernels, (a_row, a_call)) in enumerate(zip(tasks, floors, strict=True)):
         total = np.zeros(len(knots))
         for kernel in kernels:
-            key = kernel.work
-            if key not in known:
-                # More rows are never faster, whatever the noise of two measured rows.
-                known[key] = np.maximum.accumulate(kernel.seconds_of_rows(knots))
-            total += known[key]
+            # More rows are never faster, whatever the noise of two measured rows.
+            total += np.maximum.accumulate(kernel.seconds_of_rows(knots))
         floor = np.outer(a_row, knots) + np.outer(a_call, active)
         np.maximum(total, floor.max(axis=0), out=table[place])
     used, which = np.unique(np.array(columns, np.intp), return_inverse=True)

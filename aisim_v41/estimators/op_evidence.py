@@ -80,20 +80,6 @@ class KernelEvidence:
     per_row: float = 1.0
 
     @property
-    def work(self) -> tuple[object, ...]:
-        """What decides its time for given rows: kernels with equal ones take the same."""
-        if self.curve is not None:
-            return (id(self.curve), self.per_row)
-        sizes = []
-        for name, feature in sorted(self.binding.features.items()):
-            if isinstance(feature, Mapping):
-                fixed = sum(f for column, f in feature.items() if column.quantity in ACTIVITY)
-                sizes.append((name, sum(feature.values()) - fixed, fixed))
-            else:
-                sizes.append((name, float(feature), 0.0))
-        return (id(self.law), *sizes)
-
-    @property
     def rows_column(self) -> Column | None:
         """The one column of rows that decides its time; None where more columns do."""
         columns = {
