@@ -5,7 +5,7 @@ Nothing here knows of tokens, time, GPUs or files. `aisim_v41.model.load` makes 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aisim_v41.model.formats import Format
 from aisim_v41.model.layers import Layer, LayerKind
@@ -158,6 +158,9 @@ class Model:
     formats: StoredFormats
     unknown_keys: tuple[str, ...] = ()
     """Config keys that were kept but change nothing that is modelled."""
+    config_sha256: str = field(default="", init=False, compare=False, repr=False)
+    """Digest of the config's content, however it is written (`aisim_v41.canonical`). Set by
+    `aisim_v41.model.load` alone; a model that is changed in Python (``replace``) has none."""
 
     @property
     def kv_owners(self) -> tuple[Layer, ...]:

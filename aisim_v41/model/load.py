@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aisim_v41 import resources
+from aisim_v41.canonical import canonical_sha256
 from aisim_v41.errors import InvalidInputError, MissingProfileError, SchemaError, nearest
 from aisim_v41.model.description import Model
 from aisim_v41.model.earlier import EarlierModel
@@ -90,7 +91,9 @@ def _build(content: dict[str, Any], *, name: str, revision: str, where: str) -> 
 
     config, unknown = parse_config(content, where=where)
     check_agreement(config, where=where)
-    return build_model(config, name=name, revision=revision, unknown_keys=unknown)
+    model = build_model(config, name=name, revision=revision, unknown_keys=unknown)
+    object.__setattr__(model, "config_sha256", canonical_sha256(content, where=where))
+    return model
 
 
 def _packaged(name: str) -> Model | EarlierModel:

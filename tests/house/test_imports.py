@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "aisim_v41"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-BASE = {"arithmetic", "errors", "reading", "resources", "units"}
+BASE = {"arithmetic", "canonical", "errors", "reading", "resources", "units"}
 HARDWARE = {"hardware", "hardware_file", "hardware_schema"}
 REPORTS = {"claims", "memory", "validation"}
 COUNTED_AND_PRICED = {"model", "plan", "ops", "tables", "evidence", "estimators"}
@@ -23,6 +23,7 @@ BELOW: dict[str, set[str]] = {
     "plan": BASE | {"model"},
     "ops": BASE | {"model", "plan"},
     "tables": BASE | HARDWARE,
+    "forwards": BASE | HARDWARE | {"model", "plan", "ops", "memory", "tables"},
     "evidence": BASE | HARDWARE | {"model", "plan", "ops", "tables"},
     "estimators": BASE | HARDWARE | {"model", "plan", "ops", "tables", "evidence"},
     **dict.fromkeys(REPORTS, BASE | HARDWARE | COUNTED_AND_PRICED | REPORTS),
