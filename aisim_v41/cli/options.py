@@ -125,7 +125,7 @@ def policies(
     """
     if replay not in ("on", "off", "both"):
         raise InvalidInputError(f"--decoder-replay {replay!r}: must be on, off or both")
-    base = policy(engine, **_overrides(changes))
+    base = policy(engine, **overrides(changes))
     settings: list[Literal["on", "off"]] = ["on", "off"]
     return [
         (setting, base.with_overrides(decoder_replay=setting == "on"))
@@ -134,8 +134,12 @@ def policies(
     ]
 
 
-def _overrides(changes: list[str] | None) -> dict[str, Any]:
-    """FIELD=VALUE texts as values of the field's type."""
+def overrides(changes: list[str] | None) -> dict[str, Any]:
+    """FIELD=VALUE texts as values of the policy field's type.
+
+    Raises:
+        InvalidInputError: not of that form, not of that type, or a field with its own option.
+    """
     found: dict[str, Any] = {}
     defaults = RuntimePolicy(name="", revision="")
     known = {f.name: getattr(defaults, f.name) for f in fields(RuntimePolicy)}

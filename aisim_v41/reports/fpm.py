@@ -1,0 +1,212 @@
+"""What is known about one execution identity and regime, as plain data.
+
+The report says what was measured, how far the estimator is off where it could not know the answer,
+what it fitted, and what it did not believe. Text (`aisim_v41.reports.fpm_text`), figure
+(`aisim_v41.reports.fpm_figure`) and JSON show the same records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
+
+from aisim_v41.reports.fpm_errors import ErrorRow, LeftOut
+
+Phase = Literal["prefill", "decode", "verify", "mixed"]
+PHASES: tuple[Phase, ...] = ("prefill", "decode", "verify", "mixed")
+AXES = {
+    "new_tokens": "new tokens of the step",
+    "prefix_tokens": "prefix tokens a request",
+    "requests": "requests of the step",
+    "order": "position in its run",
+}
+"""Fields of a `Point` against which residuals are shown, and what they are called."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One measured step.
+
+    Attributes:
+        phase: "prefill", "decode" or "verify" where all requests are of one kind, else "mixed".
+        requests: requests of the step.
+        new_tokens: rows that the step computes [tokens].
+        prefix_tokens: positions computed before, the mean over its requests [tokens].
+        order: position in its run; None where it was not recorded.
+        measured_ms: its time, the median of its samples [ms].
+        samples: measurements behind that time.
+        flag: why it is not believed; "" for a sound one.
+    """
+
+    phase: Phase
+    requests: int
+    new_tokens: int
+    prefix_tokens: float
+    run: str
+    order: int | None
+    regime: str
+    point: str
+    source: str
+    measured_ms: float
+    samples: int
+    flag: str
+
+    def axis(self, name: str) -> float | None:
+        """Its place on one of `AXES`; None where that was not recorded."""
+        value = getattr(self, name)
+        return None if value is None else float(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Covered:
+    """Measured steps of one phase and number of requests.
+
+    Attributes:
+        points, sites: records, and steps that differ.
+        new_tokens, prefix_tokens: least and most [tokens]; the prefix is a request's.
+        measured_ms: fastest and slowest [ms].
+    """
+
+    phase: Phase
+    requests: int
+    points: int
+    sites: int
+    new_tokens: tuple[int, int]
+    prefix_tokens: tuple[float, float]
+    measured_ms: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """One fitted term of the physical part.
+
+    Attributes:
+        name: what takes the time.
+        share: share of the time of the measured steps that it stands for.
+        prior: its coefficient before any measurement of this identity.
+        coefficient: its fitted coefficient; both multiply the time that the ledger gives.
+    """
+
+    name: str
+    share: float
+    prior: float
+    coefficient: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regime:
+    """One label of the source in this identity, and how its times compare with the report's."""
+
+    name: str
+    points: int
+    median_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """What the bands promise, and what they held.
+
+    Attributes:
+        level: the nominal share.
+        held: share of left-out records inside, by what was left out; None without a left-out one.
+    """
+
+    level: float
+    held: Mapping[str, float | None]
+
+
+class SiteLeftOut(NamedTuple):
+    """A point, predicted / measured - 1 with its site left out, and that prediction."""
+
+    point: Point
+    residual: float
+    predicted: LeftOut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FpmReport:
+    """The report of one identity and regime.
+
+    Attributes:
+        gpu, identity, slug: whose time this is: the fields of the identity as plain values, and
+            the name of its folder.
+        regime: the label that was chosen; "" where there is one only.
+        statuses: records by status; only those that are "ok" have a time.
+        aggregates: records of totals that leave more than one step possible.
+        runs: records of each process run.
+        points: steps with a time that describe one step, in the table's order.
+        coverage, errors, left_out, terms, noise, regimes, band: see their types; ``noise`` are
+            relative standard deviations by cause.
+        notice, licence, sources: whose data it is.
+    """
+
+    gpu: str
+    identity: Mapping[str, Any]
+    slug: str
+    regime: str
+    statuses: Mapping[str, int]
+    aggregates: int
+    runs: Mapping[str, int]
+    points: tuple[Point, ...]
+    coverage: tuple[Covered, ...]
+    left_out: tuple[LeftOut, ...]
+    errors: tuple[ErrorRow, ...]
+    terms: tuple[Term, ...]
+    noise: Mapping[str, float]
+    regimes: tuple[Regime, ...]
+    band: Band
+    licence: str
+    notice: str
+    sources: tuple[Mapping[str, Any], ...]
+
+    @property
+    def site_left_out(self) -> tuple[SiteLeftOut, ...]:
+        """Every point beside what the records of other sites predict of it."""
+        return tuple(
+            SiteLeftOut(
+                point=self.points[one.point],
+                residual=one.predicted_ms / self.points[one.point].measured_ms - 1.0,
+                predicted=one,
+            )
+            for one in self.left_out
+            if one.by == "site"
+        )
+
+    @property
+    def flagged(self) -> tuple[Point, ...]:
+        """Points that are not believed; they are kept, and fitted around."""
+        return tuple(point for point in self.points if point.flag)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain data for JSON."""
+        return asdict(self)
+
+    def to_text(self) -> str:
+        """The report for a terminal."""
+        from aisim_v41.reports.fpm_text import report_text
+
+        return report_text(self)
+
+
+def coverage_of(points: tuple[Point, ...]) -> tuple[Covered, ...]:
+    """What the points cover, by phase and requests."""
+    groups: dict[tuple[Phase, int], list[Point]] = {}
+    for point in points:
+        groups.setdefault((point.phase, point.requests), []).append(point)
+    ordered = sorted(groups.items(), key=lambda item: (PHASES.index(item[0][0]), item[0][1]))
+    return tuple(
+        Covered(
+            phase=phase,
+            requests=requests,
+            points=len(group),
+            sites=len({(p.new_tokens, p.prefix_tokens) for p in group}),
+            new_tokens=(min(p.new_tokens for p in group), max(p.new_tokens for p in group)),
+            prefix_tokens=(
+                min(p.prefix_tokens for p in group),
+                max(p.prefix_tokens for p in group),
+            ),
+            measured_ms=(min(p.measured_ms for p in group), max(p.measured_ms for p in group)),
+        )
+        for (phase, requests), group in ordered
+    )

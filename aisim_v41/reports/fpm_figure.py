@@ -1,0 +1,245 @@
+"""The report of an identity as one figure: how far off, where, and from what.
+
+Needs matplotlib, the extra ``plots`` of this package; nothing else in the library does.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aisim_v41.errors import InvalidInputError, MissingProfileError
+from aisim_v41.reports.fpm import AXES, PHASES, FpmReport, Phase, SiteLeftOut
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = (".png", ".svg", ".pdf")
+COLOURS: dict[Phase, str] = {
+    "prefill": "#0072B2",
+    "decode": "#D55E00",
+    "verify": "#009E73",
+    "mixed": "#CC79A7",
+}
+"""One colour a phase, told apart by colour-blind eyes (palette of Okabe and Ito)."""
+MARKERS: dict[Phase, str] = {"prefill": "o", "decode": "s", "verify": "^", "mixed": "D"}
+GREY = "#555555"
+SIZE_INCHES = (13.0, 8.6)
+DOTS_PER_INCH = 130
+WIDE = 4.0
+"""Slowest over fastest time from which an axis of times is logarithmic."""
+LEAST_RESIDUAL_PERCENT = 1.0
+"""Residual that an axis shows at least."""
+
+
+def figure(report: FpmReport) -> Figure:
+    """Measured against predicted, coverage, and the residual along each axis.
+
+    Predictions are those with the step's own site left out.
+
+    Raises:
+        MissingProfileError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingProfileError(
+            "a figure needs matplotlib, which is not installed; pip install 'aisim-v41[plots]'"
+        ) from None
+
+    drawn = Figure(figsize=SIZE_INCHES, dpi=DOTS_PER_INCH, facecolor="white", layout="constrained")
+    grid = drawn.add_gridspec(2, 4, height_ratios=[1.25, 1.0])
+    against, covered = drawn.add_subplot(grid[0, :2]), drawn.add_subplot(grid[0, 2:])
+    predicted_against_measured(report, against)
+    coverage_map(report, covered)
+    for place, axis in enumerate(AXES):
+        ax = residual_along(report, axis, drawn.add_subplot(grid[1, place]))
+        if place:
+            ax.set_ylabel("")
+            ax.tick_params(labelleft=False)
+    for ax in drawn.get_axes():
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(color="#dddddd", linewidth=0.5)
+        ax.set_axisbelow(True)
+    drawn.suptitle(_title(report), fontsize=12, x=0.01, ha="left")
+    drawn.supxlabel(_source(report), fontsize=7, x=0.01, ha="left", color=GREY)
+    return drawn
+
+
+def write_figure(report: FpmReport, path: Path) -> None:
+    """The figure as a file; its format follows from the name.
+
+    Raises:
+        InvalidInputError: a name of another kind, or a folder that does not exist.
+        MissingProfileError: matplotlib is not installed.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise InvalidInputError(f"figure {path}: its name must end in {', '.join(FORMATS)}")
+    if not path.parent.is_dir():
+        raise InvalidInputError(f"figure {path}: there is no folder {path.parent}")
+    figure(report).savefig(path)
+
+
+def predicted_against_measured(report: FpmReport, ax: Axes) -> Axes:
+    """Every left-out step: measured [ms] across, predicted [ms] with its band upwards."""
+    for phase in PHASES:
+        rows = _sound(report, phase)
+        if not rows:
+            continue
+        predicted = [row.predicted.predicted_ms for row in rows]
+        ax.errorbar(
+            [row.point.measured_ms for row in rows],
+            predicted,
+            yerr=[
+                [made - row.predicted.low_ms for made, row in zip(predicted, rows, strict=True)],
+                [row.predicted.high_ms - made for made, row in zip(predicted, rows, strict=True)],
+            ],
+            fmt=MARKERS[phase],
+            color=COLOURS[phase],
+            ecolor=COLOURS[phase],
+            elinewidth=0.6,
+            markersize=4,
+            alpha=0.75,
+            label=phase,
+        )
+    times = [p.measured_ms for p in report.points]
+    _cross_out(
+        ax, [(row.point.measured_ms, row.predicted.predicted_ms) for row in _flagged(report)]
+    )
+    if times:
+        if max(times) > WIDE * min(times):
+            _plain_ticks(ax, "log")
+        ends = (min(times), max(times))
+        ax.plot(ends, ends, color=GREY, linewidth=0.9, linestyle="--", label="equal", zorder=0)
+        ax.legend(fontsize=8, frameon=False)
+    ax.set_title(
+        f"One site left out, bands of {100 * report.band.level:g} %", fontsize=10, loc="left"
+    )
+    ax.set_xlabel("measured [ms]")
+    ax.set_ylabel("predicted [ms]")
+    return ax
+
+
+def coverage_map(report: FpmReport, ax: Axes) -> Axes:
+    """Where measured steps lie; a larger mark is a step of more requests."""
+    for phase in PHASES:
+        points = [point for point in report.points if point.phase == phase]
+        for requests in sorted({point.requests for point in points}, reverse=True):
+            group = [point for point in points if point.requests == requests]
+            ax.scatter(
+                [point.new_tokens for point in group],
+                [point.prefix_tokens for point in group],
+                s=18.0 * requests**0.75,
+                facecolors="none",
+                edgecolors=COLOURS[phase],
+                marker=MARKERS[phase],
+                linewidths=0.9,
+                label=f"{phase}, {requests} request{'s' if requests != 1 else ''}",
+            )
+    _plain_ticks(ax, "symlog")
+    ax.set_xlim(left=0)
+    ax.set_ylim(bottom=-0.3)
+    if report.points:
+        ax.legend(fontsize=8, frameon=False, ncols=2 if len(report.coverage) > 5 else 1)
+    ax.set_title("What was measured", fontsize=10, loc="left")
+    ax.set_xlabel(f"{AXES['new_tokens']} [tokens]")
+    ax.set_ylabel(f"{AXES['prefix_tokens']} [tokens]")
+    return ax
+
+
+def residual_along(report: FpmReport, axis: str, ax: Axes) -> Axes:
+    """predicted / measured - 1 [%] of left-out steps along one axis of `AXES`.
+
+    The scale is that of sound points; flagged ones beyond it are drawn at its edge.
+    """
+    ax.axhline(0, color=GREY, linewidth=0.9, linestyle="--", zorder=0)
+    largest = LEAST_RESIDUAL_PERCENT
+    for phase in PHASES:
+        sound = _sound(report, phase)
+        largest = max([largest, *(abs(100.0 * row.residual) for row in sound)])
+        places = _places(sound, axis)
+        ax.scatter(
+            [across for across, _ in places],
+            [up for _, up in places],
+            s=12,
+            color=COLOURS[phase],
+            marker=MARKERS[phase],
+            alpha=0.7,
+            linewidths=0,
+        )
+    crossed = _places(_flagged(report), axis)
+    _cross_out(ax, [(across, max(-largest, min(largest, up))) for across, up in crossed])
+    ax.set_ylim(-1.1 * largest, 1.1 * largest)
+    if axis in ("new_tokens", "prefix_tokens"):
+        _plain_ticks(ax, "symlog", across=True)
+        ax.set_xlim(left=-0.3)
+    else:
+        from matplotlib.ticker import MaxNLocator
+
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_xlabel(AXES[axis], fontsize=9)
+    ax.set_ylabel("predicted / measured - 1 [%]", fontsize=9)
+    ax.tick_params(labelsize=8)
+    return ax
+
+
+def _sound(report: FpmReport, phase: Phase) -> list[SiteLeftOut]:
+    return [r for r in report.site_left_out if r.point.phase == phase and not r.point.flag]
+
+
+def _flagged(report: FpmReport) -> list[SiteLeftOut]:
+    return [row for row in report.site_left_out if row.point.flag]
+
+
+def _places(rows: list[SiteLeftOut], axis: str) -> list[tuple[float, float]]:
+    """Place on an axis and residual [%], of points that have such a place."""
+    return [
+        (across, 100.0 * row.residual)
+        for row in rows
+        if (across := row.point.axis(axis)) is not None
+    ]
+
+
+def _cross_out(ax: Axes, places: Sequence[tuple[float, float]]) -> None:
+    """Flagged points, in grey and crossed."""
+    if places:
+        across, up = zip(*places, strict=True)
+        ax.scatter(across, up, s=40, marker="x", color=GREY, linewidths=1.2, label="flagged")
+
+
+def _plain_ticks(ax: Axes, scale: str, *, across: bool = False) -> None:
+    """A logarithmic scale that shows numbers as they are; "symlog" also holds 0.
+
+    Args:
+        across: only the axis across.
+    """
+    from matplotlib.ticker import NullFormatter, StrMethodFormatter
+
+    options = {"linthresh": 1} if scale == "symlog" else {}
+    ax.set_xscale(scale, **options)
+    if not across:
+        ax.set_yscale(scale, **options)
+    for axis in (ax.xaxis,) if across else (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        if scale == "symlog":
+            axis.set_minor_formatter(NullFormatter())
+        else:
+            axis.set_minor_formatter(StrMethodFormatter("{x:,.0f}"))
+
+
+def _title(report: FpmReport) -> str:
+    regime = f", regime {report.regime}" if report.regime else ""
+    runs = f"{len(report.runs)} process run{'s' if len(report.runs) != 1 else ''}"
+    return (
+        f"{report.gpu}, {report.slug}{regime}: {len(report.points)} measured steps of {runs}, "
+        f"{len(report.flagged)} flagged"
+    )
+
+
+def _source(report: FpmReport) -> str:
+    named = sorted({str(next(iter(source.values()), "")) for source in report.sources} - {""})
+    told = f"Data: {report.notice} ({report.licence})" + (f"; {', '.join(named)}" if named else "")
+    return "\n".join(textwrap.wrap(told, 230)[:3])

@@ -1,0 +1,127 @@
+"""The figure, by the data that it draws."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+
+from aisim_v41.errors import InvalidInputError, MissingProfileError
+from aisim_v41.reports.fpm import AXES
+from aisim_v41.reports.fpm_figure import COLOURS, figure, write_figure
+from reports import example
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return figure(example.report())
+
+
+def named(drawn, across: str):
+    (ax,) = (ax for ax in drawn.get_axes() if ax.get_xlabel().startswith(across))
+    return ax
+
+
+def marks(ax) -> list[tuple[float, float, str]]:
+    """Place and colour of every scattered mark."""
+    found = []
+    for one in ax.collections:
+        if not len(one.get_offsets()):
+            continue
+        colours = one.get_edgecolors() if len(one.get_edgecolors()) else one.get_facecolors()
+        shown = to_hex(colours[0]).upper()
+        found += [(float(x), float(y), shown) for x, y in one.get_offsets()]
+    return found
+
+
+def test_there_are_six_panels_with_units(drawn):
+    labels = [(ax.get_xlabel(), ax.get_ylabel()) for ax in drawn.get_axes()]
+    assert len(labels) == 2 + len(AXES)
+    assert labels[0] == ("measured [ms]", "predicted [ms]")
+    assert labels[1] == ("new tokens of the step [tokens]", "prefix tokens a request [tokens]")
+    assert [across for across, _ in labels[2:]] == list(AXES.values())
+    assert labels[2][1] == "predicted / measured - 1 [%]"
+
+
+def test_predictions_with_their_bands(drawn):
+    ax = named(drawn, "measured")
+    phases = {container.get_label(): container for container in ax.containers}
+    assert set(phases) == {"prefill", "decode", "verify", "mixed"}
+    line, _, (bars,) = phases["prefill"].lines
+    assert list(line.get_xdata()) == [100.0, 110.0, 102.0, 120.0]
+    assert list(line.get_ydata()) == [101.0, 108.0, 99.0, 117.0]
+    ends = [segment[:, 1].tolist() for segment in bars.get_segments()]
+    assert ends == [[97.0, 106.0], [104.0, 113.0], [95.0, 104.0], [113.0, 122.0]]
+    assert (400.0, 82.0, "#555555") in marks(ax)
+    (equal,) = (one for one in ax.get_lines() if one.get_label() == "equal")
+    assert list(equal.get_xdata()) == list(equal.get_ydata()) == [80.0, 400.0]
+
+
+def test_coverage_has_every_point(drawn):
+    ax = named(drawn, "new tokens of the step [")
+    wanted = [(p.new_tokens, p.prefix_tokens, COLOURS[p.phase]) for p in example.POINTS]
+    assert sorted(marks(ax)) == sorted(wanted)
+    sizes = {one.get_label(): one.get_sizes()[0] for one in ax.collections}
+    assert sizes["prefill, 1 request"] < sizes["prefill, 2 requests"]
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_residuals_along_an_axis(drawn, axis: str):
+    (ax,) = (ax for ax in drawn.get_axes() if ax.get_xlabel() == AXES[axis])
+    found = marks(ax)
+    for point, predicted in zip(example.POINTS, example.PREDICTED, strict=True):
+        if point.axis(axis) is None or point.flag:
+            continue
+        residual = 100 * (predicted / point.measured_ms - 1)
+        near = [y for x, y, colour in found
+                if x == point.axis(axis) and colour == COLOURS[point.phase]]  # fmt: skip
+        assert np.isclose(near, residual).any()
+    low, high = ax.get_ylim()
+    assert all(low < y < high for _, y, _ in found)
+    crossed = [y for _, y, colour in found if colour == "#555555"]
+    # The largest sound residual is that of run two, 99 for 102 ms: the flagged one stands there.
+    assert crossed == pytest.approx([100 * (99 / 102 - 1)])
+    assert len(found) == sum(p.axis(axis) is not None for p in example.POINTS)
+
+
+def test_the_face_says_whose_data_it_is(drawn):
+    assert "Copyright somebody (Apache-2.0); campaign" in drawn.get_supxlabel()
+    assert drawn.get_suptitle().startswith("gb300, sglang-tp4")
+    assert "9 measured steps of 2 process runs, 1 flagged" in drawn.get_suptitle()
+    assert to_hex(drawn.get_facecolor()) == "#ffffff"
+
+
+def test_narrow_times_have_a_plain_scale():
+    sound = tuple(replace(p, measured_ms=100.0, flag="") for p in example.POINTS)
+    assert figure(example.report(points=sound)).get_axes()[0].get_xscale() == "linear"
+    assert figure(example.report()).get_axes()[0].get_xscale() == "log"
+
+
+def test_a_report_of_nothing_is_drawn():
+    empty = figure(example.report(points=(), left_out=(), coverage=()))
+    assert len(empty.get_axes()) == 6
+    assert marks(empty.get_axes()[0]) == []
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+def test_files(tmp_path, kind: str):
+    path = tmp_path / f"report.{kind}"
+    write_figure(example.report(), path)
+    start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[kind]
+    assert path.read_bytes().startswith(start)
+
+
+def test_names_that_cannot_be(tmp_path):
+    with pytest.raises(InvalidInputError, match=r"report\.bmp.*\.png, \.svg, \.pdf"):
+        write_figure(example.report(), tmp_path / "report.bmp")
+    with pytest.raises(InvalidInputError, match="there is no folder"):
+        write_figure(example.report(), tmp_path / "nowhere" / "report.png")
+
+
+def test_without_matplotlib_the_error_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingProfileError, match=r"aisim-v41\[plots\]"):
+        write_figure(example.report(), tmp_path / "report.png")
