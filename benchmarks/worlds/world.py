@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks.worlds.mechanisms import (
     Mechanism,
@@ -54,7 +55,8 @@ class Question:
 
     Attributes:
         step: what would run.
-        seconds: its true time.
+        seconds: its true time at the mean level of the measured runs; how that level lies to other
+            runs, no measurement can tell.
         observed_ms: one measurement of it in a further run that has settled; never poisoned.
     """
 
@@ -107,44 +109,53 @@ class World:
         name = zlib.crc32(self.name.encode())
         seconds = self.mechanism(np.random.default_rng([seed, name]))
         rng = np.random.default_rng([seed, name, points])
+        runs = self.runs if points >= 60 else min(self.runs, 2)
+        offsets = self.run_offset * rng.standard_normal(runs)
+        level = float(np.exp(offsets.mean()))
+        samples = tuple(self._measure(seconds, points, offsets, rng))
         return Drawn(
-            samples=tuple(self._measure(seconds, points, rng)),
+            samples=samples,
             questions=tuple(
-                Question(step=step, seconds=true, observed_ms=true * MILLISECONDS * factor)
+                Question(
+                    step=step,
+                    seconds=level * true,
+                    observed_ms=MILLISECONDS * true * self._noise(rng) * self._offset(rng),
+                )
                 for step in self.ask(questions, rng)
                 for true in (seconds(step),)
-                for factor in (self._noise(rng) * self._offset(rng),)
             ),
         )
 
     def _measure(
-        self, seconds: Callable[[Step], float], points: int, rng: np.random.Generator
-    ) -> list[Sample]:
+        self,
+        seconds: Callable[[Step], float],
+        points: int,
+        offsets: npt.NDArray[np.float64],
+        rng: np.random.Generator,
+    ) -> Iterator[Sample]:
         """Every run measures its own share of the steps, and some of them all runs do."""
-        runs = self.runs if points >= 60 else min(self.runs, 2)
+        runs = len(offsets)
         each = points // runs
         shared = each // SHARED
         steps = self.collect(points - shared * (runs - 1), rng)
         common, rest = steps[:shared], steps[shared:]
-        found = []
         for run in range(runs):
             own = common + rest[run::runs]
-            offset = self._offset(rng)
+            offset = float(np.exp(offsets[run]))
             for order, place in enumerate(rng.permutation(len(own))):
                 step = own[place]
                 true = seconds(step)
                 drift = 1 + self.warm_up * float(np.exp(-3 * order / len(own)))
                 poisoned = bool(rng.random() < self.poisoned)
                 factor = rng.uniform(2, 4) if poisoned else 1.0
-                found.append(
-                    Sample(
-                        step=step, seconds=true, run=f"run-{run + 1}", order=order,
-                        measured_ms=true * MILLISECONDS * offset * drift * factor
-                        * self._noise(rng),
-                        poisoned=poisoned,
-                    )
-                )  # fmt: skip
-        return found
+                yield Sample(
+                    step=step,
+                    seconds=true,
+                    measured_ms=MILLISECONDS * true * offset * drift * factor * self._noise(rng),
+                    run=f"run-{run + 1}",
+                    order=order,
+                    poisoned=poisoned,
+                )
 
     def _noise(self, rng: np.random.Generator) -> float:
         return float(np.exp(self.noise * rng.standard_normal()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 
 import numpy as np
 import pytest
@@ -52,12 +53,23 @@ def test_the_engine_stays_the_same_however_much_is_measured(world: World):
 
 @each_world
 def test_questions_are_free_of_what_disturbs_measurements(world: World):
-    questions = world.draw(20, seed=5).questions
-    assert len(questions) == ASKED >= 200
+    drawn = world.draw(60, seed=5)
+    assert len(drawn.questions) == ASKED >= 200
     spread = math.hypot(world.noise, world.run_offset)
-    off = np.log([q.observed_ms / (1e3 * q.seconds) for q in questions])
-    assert np.abs(off).max() < 5 * spread
-    assert off.std() == pytest.approx(spread, rel=0.25)
+    level = np.log([q.observed_ms / (1e3 * q.seconds) for q in drawn.questions])
+    assert abs(level.mean()) < 4 * world.run_offset
+    assert np.abs(level - level.mean()).max() < 5 * spread
+    assert level.std() == pytest.approx(spread, rel=0.25)
+
+
+@each_world
+def test_the_level_that_is_asked_for_is_that_of_the_measured_runs(world: World):
+    seconds = world.mechanism(np.random.default_rng([7, zlib.crc32(world.name.encode())]))
+    drawn = world.draw(60, seed=7)
+    (level,) = {round(q.seconds / seconds(q.step), 9) for q in drawn.questions}
+    late = [s for s in drawn.samples if s.order >= 10 and not s.poisoned]
+    off = [np.log(s.measured_ms / (1e3 * s.seconds)) for s in late]
+    assert np.mean(off) == pytest.approx(math.log(level), abs=0.01 + 0.4 * world.warm_up)
 
 
 def test_runs_lie_apart_and_warm_up():
@@ -84,7 +96,7 @@ def test_the_ragged_world_holds_all_three_kinds_of_step():
     drawn = BY_NAME["mixed_ragged"].draw(60, seed=1)
     for steps in (drawn.samples, drawn.questions):
         phases = [phase_of(one.step) for one in steps]
-        assert {phases.count(p) for p in ("prefill", "decode", "mixed")} == {len(phases) // 3}
+        assert min(phases.count(p) for p in ("prefill", "decode", "mixed")) > len(phases) / 4
 
 
 @pytest.mark.parametrize(
