@@ -37,8 +37,12 @@ def read_mapping(path: Path) -> dict[str, Any]:
     return parse_mapping(read_bytes(path), where=str(path))
 
 
-def read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path, *, most: int = MAX_FILE_BYTES) -> bytes:
     """The content of a regular file, which a pipe or a device is not: those may never end.
+
+    Args:
+        path: of the file.
+        most: largest size that is read [bytes].
 
     Raises:
         MissingProfileError: there is no such file.
@@ -48,15 +52,15 @@ def read_bytes(path: Path) -> bytes:
         if not S_ISREG(path.stat().st_mode):
             raise SchemaError(f"{path}: cannot be read: not a regular file")
         with path.open("rb") as stream:
-            raw = stream.read(MAX_FILE_BYTES + 1)
+            raw = stream.read(most + 1)
     except (FileNotFoundError, NotADirectoryError):
         raise MissingProfileError(f"no such file: {path}") from None
     except SchemaError:
         raise
     except (OSError, ValueError) as error:
         raise SchemaError(f"{path}: cannot be read ({error})") from None
-    if len(raw) > MAX_FILE_BYTES:
-        raise SchemaError(f"{path}: larger than {MAX_FILE_BYTES} bytes, not a configuration")
+    if len(raw) > most:
+        raise SchemaError(f"{path}: larger than {most} bytes")
     return raw
 
 

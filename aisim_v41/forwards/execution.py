@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, Final
@@ -111,6 +112,7 @@ NOT_EXECUTION: Final[Mapping[str, str]] = {
 """The other policy fields, and why they are left out."""
 
 _OF_THE_PLAN: Final = ("config_sha256", "gpu")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _RANKS: Final = tuple(field.name for field in fields(Parallel))
 _SHARDING: Final = tuple(field.name for field in fields(ShardingRules))
 
@@ -159,18 +161,20 @@ def setting_of(execution: Mapping[str, Scalar], preset_name: str) -> tuple[Paral
     Raises:
         SchemaError: a field is missing, not known, or not what it can be.
     """
+    named = {*_OF_THE_PLAN, *_RANKS}
+    for name in sorted(named - set(execution)):
+        raise SchemaError(f"execution: {name} is missing")
+    if not _DIGEST.fullmatch(str(execution["config_sha256"])):
+        raise SchemaError("execution: config_sha256 must be 64 hexadecimal digits")
     try:
         ranks = Parallel(**{name: execution[name] for name in _RANKS})  # type: ignore[arg-type]
         if preset_name in preset_names():
             base = preset(preset_name)
         else:
             base = RuntimePolicy(name=preset_name, revision="not a preset")
-        named = {*_OF_THE_PLAN, *_RANKS}
         policy = base.with_overrides(
             **{name: value for name, value in execution.items() if name not in named}
         )
-    except KeyError as error:
-        raise SchemaError(f"execution: {error.args[0]} is missing") from None
     except InvalidInputError as error:
         raise SchemaError(f"execution: {error}") from None
     wanted = policy_execution(policy)

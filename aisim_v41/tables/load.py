@@ -16,8 +16,9 @@ from typing import Literal
 
 from aisim_v41 import resources
 from aisim_v41.errors import InvalidInputError, MissingProfileError, SchemaError, nearest
+from aisim_v41.tables.arrow import MAX_FILE_BYTES
 from aisim_v41.tables.columns import check_columns
-from aisim_v41.tables.parquet import MAX_FILE_BYTES, decode
+from aisim_v41.tables.parquet import decode
 from aisim_v41.tables.schema import FAMILIES, Family
 from aisim_v41.tables.sidecar import SUFFIX, check_against_rows, digest, read_sidecar
 from aisim_v41.tables.table import OperatorTable

@@ -1,32 +1,17 @@
-"""Parquet bytes to columns and back. pyarrow is imported here only, with the first table.
-
-Bytes are bounded before they are parsed, pages carry checksums, and whatever the parser says is
-wrong becomes one error that names the file.
-"""
+"""Columns of an operator table from Parquet bytes, and back."""
 
 from __future__ import annotations
 
-from functools import lru_cache
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from aisim_v41.errors import SchemaError
+from aisim_v41.tables.arrow import arrow, check_names, open_parquet, parquet_bytes, parquet_errors
 from aisim_v41.tables.columns import Columns, Values
 from aisim_v41.tables.schema import Column, Family
-from aisim_v41.units import GIB, MIB
 
-MAX_FILE_BYTES = 32 * MIB
-MAX_ROWS = 1_000_000
-MAX_UNPACKED_BYTES = GIB
-_THRIFT_BYTES = 8 * MIB
-_THRIFT_ENTRIES = 1_000_000
-
-
-@lru_cache(maxsize=1)
-def _arrow() -> tuple[Any, Any]:
-    return import_module("pyarrow"), import_module("pyarrow.parquet")
+_LEVEL = 19
 
 
 def decode(raw: bytes, family: Family, *, where: str) -> Columns:
@@ -35,86 +20,32 @@ def decode(raw: bytes, family: Family, *, where: str) -> Columns:
     Raises:
         SchemaError: not Parquet, too large, or columns of other names, order or types.
     """
-    arrow, parquet = _arrow()
-    if len(raw) > MAX_FILE_BYTES:
-        raise SchemaError(f"{where}: larger than {MAX_FILE_BYTES} bytes, not an operator table")
-    try:
-        file = parquet.ParquetFile(
-            arrow.BufferReader(raw),
-            thrift_string_size_limit=_THRIFT_BYTES,
-            thrift_container_size_limit=_THRIFT_ENTRIES,
-            page_checksum_verification=True,
-        )
-        _check_size(file.metadata, where)
-        _check_names(list(file.schema_arrow.names), family, where)
+    pyarrow, _ = arrow()
+    wanted = [column.name for column in family.columns]
+    with parquet_errors(where):
+        file = open_parquet(raw, where=where, what="an operator table")
+        names = list(file.schema_arrow.names)
+        check_names(names, wanted, where=where, what=f"a {family.name} table")
         for column in family.columns:
-            _check_type(arrow, column, file.schema_arrow.field(column.name).type, where)
+            _check_type(pyarrow, column, file.schema_arrow.field(column.name).type, where)
         table = file.read(use_threads=False)
         table.validate(full=True)
         return {
-            column.name: _values(arrow, column, table.column(column.name).combine_chunks())
+            column.name: _values(pyarrow, column, table.column(column.name).combine_chunks())
             for column in family.columns
         }
-    except SchemaError:
-        raise
-    except (arrow.ArrowException, OSError, ValueError, TypeError, LookupError, MemoryError) as bad:
-        reason = " ".join(str(bad).split())[:300]
-        raise SchemaError(
-            f"{where}: not readable as Parquet ({type(bad).__name__}: {reason}). "
-            "Copy the file again from where it came."
-        ) from None
 
 
 def encode(columns: Columns, family: Family) -> bytes:
     """Parquet bytes; the same columns give the same bytes with the same pyarrow."""
-    arrow, parquet = _arrow()
-    arrays = [_array(arrow, column, columns[column.name]) for column in family.columns]
-    table = arrow.Table.from_arrays(arrays, names=[column.name for column in family.columns])
-    sink = arrow.BufferOutputStream()
-    parquet.write_table(
-        table,
-        sink,
-        compression="zstd",
-        compression_level=19,
-        use_dictionary=True,
-        write_page_checksum=True,
-        data_page_version="2.0",
-        version="2.6",
-    )
-    raw: bytes = sink.getvalue().to_pybytes()
-    return raw
+    pyarrow, _ = arrow()
+    arrays = [_array(pyarrow, column, columns[column.name]) for column in family.columns]
+    names = [column.name for column in family.columns]
+    return parquet_bytes(pyarrow.Table.from_arrays(arrays, names=names), level=_LEVEL)
 
 
-def _check_size(metadata: Any, where: str) -> None:
-    unpacked = sum(metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups))
-    if metadata.num_rows > MAX_ROWS or not 0 <= unpacked <= MAX_UNPACKED_BYTES:
-        raise SchemaError(
-            f"{where}: {metadata.num_rows} rows, {unpacked} bytes unpacked; at most {MAX_ROWS} "
-            f"rows and {MAX_UNPACKED_BYTES} bytes make an operator table"
-        )
-
-
-def _check_names(names: list[str], family: Family, where: str) -> None:
-    wanted = [column.name for column in family.columns]
-    if names == wanted:
-        return
-    missing = [name for name in wanted if name not in names]
-    extra = [name for name in names if name not in wanted]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    said = [
-        f"{label} {', '.join(found)}"
-        for label, found in (("missing", missing), ("not known", extra), ("twice", twice))
-        if found
-    ]
-    raise SchemaError(
-        f"{where}: the columns are not those of a {family.name} table "
-        f"({'; '.join(said) or 'another order'}). Columns and their units are listed in "
-        "aisim_v41/tables/schema.py."
-    )
-
-
-def _check_type(arrow: Any, column: Column, found: Any, where: str) -> None:
-    kinds = arrow.types
+def _check_type(pyarrow: Any, column: Column, found: Any, where: str) -> None:
+    kinds = pyarrow.types
     if column.kind == "text":
         inner = found.value_type if kinds.is_dictionary(found) else found
         good, wanted = kinds.is_string(inner) or kinds.is_large_string(inner), "text"
@@ -126,14 +57,14 @@ def _check_type(arrow: Any, column: Column, found: Any, where: str) -> None:
         raise SchemaError(f"{where}: column {column.name} holds {found}, must hold {wanted}")
 
 
-def _values(arrow: Any, column: Column, array: Any) -> Values:
-    if isinstance(array, arrow.ChunkedArray):  # no rows at all
-        array = arrow.concat_arrays(array.chunks) if array.num_chunks else array
+def _values(pyarrow: Any, column: Column, array: Any) -> Values:
+    if isinstance(array, pyarrow.ChunkedArray):  # no rows at all
+        array = pyarrow.concat_arrays(array.chunks) if array.num_chunks else array
     valid = None if array.null_count == 0 else np.asarray(array.is_valid())
     if column.kind != "text":
         filled = array if valid is None else array.fill_null(0)
         return Values(filled.to_numpy(zero_copy_only=False), valid)
-    if not arrow.types.is_dictionary(array.type):
+    if not pyarrow.types.is_dictionary(array.type):
         array = array.dictionary_encode()
     codes = array.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     return _with_used_words(codes, array.dictionary.to_pylist(), valid)
@@ -152,10 +83,12 @@ def _with_used_words(codes: Any, words: list[str | None], valid: Any) -> Values:
     return Values(moved[codes], valid, tuple(places))
 
 
-def _array(arrow: Any, column: Column, values: Values) -> Any:
+def _array(pyarrow: Any, column: Column, values: Values) -> Any:
     if values.words is not None:
-        codes = arrow.array(values.data.astype(np.int32))
-        return arrow.DictionaryArray.from_arrays(codes, arrow.array(values.words, arrow.string()))
-    kind = arrow.int64() if column.kind == "whole" else arrow.float64()
+        codes = pyarrow.array(values.data.astype(np.int32))
+        return pyarrow.DictionaryArray.from_arrays(
+            codes, pyarrow.array(values.words, pyarrow.string())
+        )
+    kind = pyarrow.int64() if column.kind == "whole" else pyarrow.float64()
     mask = None if values.valid is None else ~values.valid
-    return arrow.array(values.data, type=kind, mask=mask)
+    return pyarrow.array(values.data, type=kind, mask=mask)
