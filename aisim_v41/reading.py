@@ -65,15 +65,33 @@ def read_bytes(path: Path, *, most: int = MAX_FILE_BYTES) -> bytes:
 
 
 def parse_mapping(raw: bytes, *, where: str) -> dict[str, Any]:
-    """The content of a file: JSON if it starts with a brace, whatever its name, else YAML.
+    """The content of a file whose top level is a mapping.
 
     Args:
         raw: The bytes of the file.
         where: Name of the file for messages.
 
     Raises:
-        SchemaError: too large, not UTF-8, not JSON/YAML, nested too deeply, a duplicate key, a
-            number that is not finite, or a top level that is not a mapping.
+        SchemaError: not what `parse_document` accepts, or a top level that is not a mapping.
+    """
+    content = parse_document(raw, where=where)
+    if not isinstance(content, dict):
+        found = type(content).__name__
+        raise SchemaError(f"{where}: the top level must be a mapping, found {found}")
+    return content
+
+
+def parse_document(raw: bytes, *, where: str) -> Any:
+    """The content of a file: JSON if it starts with a brace or bracket, whatever its name, else
+    YAML.
+
+    Args:
+        raw: The bytes of the file.
+        where: Name of the file for messages.
+
+    Raises:
+        SchemaError: too large, not UTF-8, not JSON/YAML, nested too deeply, a duplicate key, or a
+            number that is not finite.
     """
     try:
         text = raw.decode("utf-8").removeprefix("\ufeff")
@@ -81,7 +99,7 @@ def parse_mapping(raw: bytes, *, where: str) -> dict[str, Any]:
         raise SchemaError(
             f"{where}: not UTF-8 text ({error.reason} at byte {error.start})"
         ) from None
-    is_json = text.lstrip().startswith("{")
+    is_json = text.lstrip().startswith(("{", "["))
     if not is_json and len(raw) > MAX_YAML_BYTES:
         raise SchemaError(f"{where}: larger than {MAX_YAML_BYTES} bytes, not a YAML configuration")
     try:
@@ -95,9 +113,6 @@ def parse_mapping(raw: bytes, *, where: str) -> dict[str, Any]:
         raise SchemaError(
             f"{where}: a YAML tag does not fit its value; write plain values without tags"
         ) from None
-    if not isinstance(content, dict):
-        found = type(content).__name__
-        raise SchemaError(f"{where}: the top level must be a mapping, found {found}")
     check_plain(content, where=where)
     return content
 

@@ -1,0 +1,203 @@
+"""Records and estimates as Dynamo Forward Pass Metrics, for tools that read those.
+
+What FPM has no field for is left out of a line (windows, prompts that go on, single samples) or
+leaves out the record (draft rows, failures), which is then listed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, Protocol
+
+from aisim_v41.errors import InvalidInputError
+from aisim_v41.forwards.records import StepRecord, StepTotals
+from aisim_v41.io import forward_pass as fpm
+from aisim_v41.io.imported import Skipped
+from aisim_v41.plan.request import Request
+from aisim_v41.units import MILLISECOND
+
+MAX_LENGTHS = 1 << 14
+"""Most requests of a step whose lengths are listed; of more only sums are written."""
+
+
+class _Plan(Protocol):
+    @property
+    def requests(self) -> Sequence[Request]: ...
+
+
+class Answer(Protocol):
+    """What an estimate has: a plan and its time."""
+
+    @property
+    def plan(self) -> _Plan:
+        """What was asked."""
+
+    @property
+    def latency_s(self) -> float:
+        """The time [s]."""
+
+
+def write_dynamo_fpm(
+    steps: Iterable[StepRecord | Answer],
+    path: str | os.PathLike[str],
+    *,
+    kv_includes_current: bool = False,
+    worker: str = "aisim_v41",
+) -> tuple[Skipped, ...]:
+    """Write one message a step; what FPM cannot say is handed back with its reason.
+
+    `read_dynamo_fpm` gives the same steps, times, runs and orders again.
+
+    Args:
+        steps: Records, or estimates.
+        path: The file; it is replaced as a whole.
+        kv_includes_current: Whether contexts of decodes count the token being decoded.
+        worker: ``worker_id`` of estimates; records have that of their run.
+
+    Raises:
+        InvalidInputError: something that is neither record nor estimate.
+    """
+    left_out: list[Skipped] = []
+    found: list[tuple[str, int | None, float, dict[str, Any]]] = []
+    for place, step in enumerate(steps):
+        run, order, latency_s, what, reason = _read(step, place, worker)
+        scheduled = None if reason else _scheduled(what, kv_includes_current)
+        if scheduled is None:
+            reason = reason or "rows that verify drafts: FPM describes none"
+            left_out.append(Skipped(f"step {place}", reason))
+        else:
+            found.append((run, order, latency_s, scheduled))
+    counters = _counters([(run, order) for run, order, _, _ in found])
+    lines = [
+        json.dumps(_message(run, counter, seconds, scheduled), separators=(",", ":"))
+        for counter, (run, _, seconds, scheduled) in zip(counters, found, strict=True)
+    ]
+    _replace(Path(path), "".join(f"{line}\n" for line in lines).encode())
+    return tuple(left_out)
+
+
+def _read(
+    step: Any, place: int, worker: str
+) -> tuple[str, int | None, float, Sequence[Request] | StepTotals, str]:
+    """Run, order, seconds and requests of a step, and why it cannot be written."""
+    if isinstance(step, StepRecord):
+        reason = "" if step.latency_ms is not None else f"no time: {step.status}"
+        seconds = (step.latency_ms or 0.0) * MILLISECOND
+        return step.run, step.order, seconds, step.step, reason
+    try:
+        return worker, place, float(step.latency_s), tuple(step.plan.requests), ""
+    except (AttributeError, TypeError, ValueError):
+        raise InvalidInputError(
+            f"steps[{place}] = {step!r:.60}: must be a StepRecord, or an estimate with plan and "
+            "latency_s"
+        ) from None
+
+
+def _scheduled(what: Sequence[Request] | StepTotals, counted: bool) -> dict[str, Any] | None:
+    """``scheduled_requests`` of a step; None where it has rows that FPM does not describe."""
+    if isinstance(what, StepTotals):
+        return _sums(
+            (what.prefill_requests, what.prefill_tokens, what.prefill_kv_tokens),
+            what.prefill_length_variance,
+            (what.decode_requests, what.decode_kv_tokens + what.decode_requests * counted),
+            what.decode_kv_variance,
+        )
+    requests = [request for request in what if request.count and request.new_tokens]
+    if any(request.kind == "verify" for request in requests) or not requests:
+        return None
+    prefills = [request for request in requests if request.kind == "prefill"]
+    decodes = [request for request in requests if request.kind == "decode"]
+    scheduled = _sums(
+        (
+            sum(r.count for r in prefills),
+            sum(r.count * r.new_tokens for r in prefills),
+            sum(r.count * r.prefix_tokens for r in prefills),
+        ),
+        _variance([(r.prompt_tokens or r.end, r.count) for r in prefills]),
+        (
+            sum(r.count for r in decodes),
+            sum(r.count * (r.prefix_tokens + counted) for r in decodes),
+        ),
+        _variance([(r.prefix_tokens, r.count) for r in decodes]),
+    )
+    if sum(request.count for request in requests) <= MAX_LENGTHS:
+        pairs = [
+            (r.new_tokens, r.prefix_tokens + (counted and r.kind == "decode"))
+            for r in requests
+            for _ in range(r.count)
+        ]
+        scheduled[fpm.NEW_LENGTHS] = [new for new, _ in pairs]
+        scheduled[fpm.PAST_LENGTHS] = [past for _, past in pairs]
+    return scheduled
+
+
+def _sums(
+    prefill: tuple[int, int, int],
+    prompt_variance: float | None,
+    decode: tuple[int, int],
+    decode_variance: float | None,
+) -> dict[str, Any]:
+    scheduled: dict[str, Any] = {
+        fpm.PREFILLS: prefill[0],
+        fpm.PREFILL_TOKENS: prefill[1],
+        fpm.PROMPT_VARIANCE: prompt_variance,
+        fpm.PREFILL_KV: prefill[2],
+        fpm.DECODES: decode[0],
+        fpm.DECODE_KV: decode[1],
+        fpm.DECODE_VARIANCE: decode_variance,
+    }
+    return {name: value for name, value in scheduled.items() if value is not None}
+
+
+def _variance(lengths: list[tuple[int, int]]) -> float:
+    count = sum(times for _, times in lengths)
+    total = sum(length * times for length, times in lengths)
+    squares = sum(length**2 * times for length, times in lengths)
+    return (count * squares - total**2) / count**2 if count else 0.0
+
+
+def _message(run: str, counter: int, seconds: float, scheduled: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "version": fpm.VERSION,
+        "worker_id": run,
+        "dp_rank": 0,
+        "counter_id": counter,
+        "wall_time": seconds,
+        fpm.SCHEDULED: scheduled,
+        fpm.QUEUED: _sums((0, 0, 0), 0.0, (0, 0), 0.0),
+    }
+
+
+def _counters(steps: list[tuple[str, int | None]]) -> list[int]:
+    """A counter that grows within each run: its orders where they do, else places."""
+    orders: defaultdict[str, list[int | None]] = defaultdict(list)
+    for run, order in steps:
+        orders[run].append(order)
+    growing = {
+        run: None not in found and all(a < b for a, b in zip(found, found[1:]))  # type: ignore[operator]
+        for run, found in orders.items()
+    }
+    position: defaultdict[str, int] = defaultdict(int)
+    counters = []
+    for run, order in steps:
+        counters.append(order if growing[run] and order is not None else position[run])
+        position[run] += 1
+    return counters
+
+
+def _replace(target: Path, raw: bytes) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}", delete=False) as stream:
+        try:
+            stream.write(raw)
+            stream.flush()
+            os.chmod(stream.name, 0o644)
+            os.replace(stream.name, target)
+        except OSError:
+            Path(stream.name).unlink(missing_ok=True)
+            raise

@@ -1,0 +1,87 @@
+"""Values out of parsed documents, by name and of one type; what is wrong says the field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aisim_v41.errors import SchemaError
+from aisim_v41.plan.request import MAX_TOKENS
+
+_SHOWN = 60
+
+
+def whole(row: Mapping[str, Any], name: str, *, least: int = 0, default: int | None = None) -> int:
+    """A whole number from ``least`` up; ``default`` where the field is absent or null.
+
+    Raises:
+        SchemaError: absent without a default, or not such a number.
+    """
+    value = row.get(name)
+    if value is None and default is not None:
+        return default
+    if type(value) is not int or not least <= value <= MAX_TOKENS:
+        raise SchemaError(
+            f"{name} = {_shown(value)}: must be a whole number from {least} to {MAX_TOKENS}"
+        )
+    return value
+
+
+def number(row: Mapping[str, Any], name: str, *, default: float | None = None) -> float:
+    """A finite number; ``default`` where the field is absent or null.
+
+    Raises:
+        SchemaError: absent without a default, or not a number.
+    """
+    value = row.get(name)
+    if value is None and default is not None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise SchemaError(f"{name} = {_shown(value)}: must be a number")
+    return float(value)
+
+
+def text(row: Mapping[str, Any], name: str, *, default: str | None = None) -> str:
+    """Text; ``default`` where the field is absent or null.
+
+    Raises:
+        SchemaError: absent without a default, or not text.
+    """
+    value = row.get(name)
+    if value is None and default is not None:
+        return default
+    if not isinstance(value, str):
+        raise SchemaError(f"{name} = {_shown(value)}: must be text")
+    return value
+
+
+def mapping(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A mapping; an empty one where the field is absent or null.
+
+    Raises:
+        SchemaError: something else.
+    """
+    value = row.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise SchemaError(f"{name} = {_shown(value)}: must be a mapping")
+    return value
+
+
+def entries(row: Mapping[str, Any], name: str) -> list[Any]:
+    """A list; an empty one where the field is absent or null.
+
+    Raises:
+        SchemaError: something else.
+    """
+    value = row.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise SchemaError(f"{name} = {_shown(value)}: must be a list")
+    return value
+
+
+def _shown(value: object) -> str:
+    return "absent" if value is None else f"{value!r:.{_SHOWN}}"
