@@ -13,13 +13,19 @@ from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from aisim_v41.errors import AisimError, InvalidInputError, MissingProfileError, SchemaError, nearest
+from aisim_v41.errors import (
+    AisimError,
+    InvalidInputError,
+    MissingProfileError,
+    SchemaError,
+    nearest,
+)
 from aisim_v41.forwards.records import StepRecord, StepTotals
 from aisim_v41.io.arrow import MAX_FILE_BYTES, parquet_columns
-from aisim_v41.io.balanced import decode_point, prefill_point
-from aisim_v41.io.fields import number, text, whole
+from aisim_v41.io.balanced import FAKE_KV, FAKE_REGIME, FakeKv, decode_point, prefill_point
+from aisim_v41.io.fields import number, require_choice, require_size, text, whole
 from aisim_v41.io.imported import Hint, Imported, Skipped
 from aisim_v41.plan.request import Request
 from aisim_v41.reading import read_bytes, read_mapping
@@ -33,7 +39,6 @@ POLICY = "dynamo_native_single_sample_v1"
 PARTITION = "balanced_v1"
 TIMER = "scheduler_wall"
 REAL_KV, NO_SEED = "real_kv", (None, "", "n/a")
-FAKE_REGIME = "fake_kv"
 GPUS: Mapping[str, str] = MappingProxyType(
     {"b200_sxm": "b200", "b300_sxm": "b300", "h200_sxm": "h200", "h100_sxm": "h100"}
 )
@@ -66,8 +71,6 @@ _NAMES: Final[Mapping[str, str]] = {
 }
 _SHOWN = 8
 
-FakeKv = Literal["skip", "mark"]
-
 
 def read_aisimulate_fpm(
     path: str | os.PathLike[str],
@@ -93,19 +96,17 @@ def read_aisimulate_fpm(
         SchemaError: not such a table, of another version, or not the one its sidecar names.
         InvalidInputError: ``cell`` leaves several cells or none, or an argument has no such value.
     """
-    if fake_kv not in ("skip", "mark"):
-        raise InvalidInputError(f"fake_kv = {fake_kv!r:.60}: must be skip or mark")
-    if block_tokens is not None and (type(block_tokens) is not int or block_tokens < 1):
-        raise InvalidInputError(
-            f"block_tokens = {block_tokens!r:.60}: must be a whole number of at least 1, or None"
-        )
+    require_choice("fake_kv", fake_kv, FAKE_KV)
+    require_size("block_tokens", block_tokens)
     file = Path(path) / FILE_NAME if Path(path).is_dir() else Path(path)
     raw = read_bytes(file, most=MAX_FILE_BYTES)
     sidecar = _sidecar(file, raw)
     version = sidecar["schema_version"]
     identity = (*_TEXT, *_SIZES, *_PRECISIONS, *_CELL[version])
     columns = parquet_columns(raw, (*_POINT, *identity), _EXTRA, where=str(file))
-    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    rows = [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
     if len(rows) != sidecar.get("row_count"):
         raise SchemaError(
             f"{file}: {len(rows)} rows, its sidecar says {sidecar.get('row_count')!r:.20}"
@@ -116,7 +117,7 @@ def read_aisimulate_fpm(
     seen: dict[tuple[Any, ...], int] = {}
     for place, row in chosen:
         named = f"{file.name}: row {place}"
-        point = tuple(row[name] for name in _POINT[:4]) + (row["runtime_run_id"],)
+        point = tuple(row[name] for name in (*_POINT[:4], "runtime_run_id"))
         if point in seen:
             raise SchemaError(f"{file}: rows {seen[point]} and {place} are the same point")
         seen[point] = place
@@ -193,7 +194,7 @@ def _cell(
             f"{file}: {len(cells)} cells, which must not be mixed. They differ in {differing}. "
             "Choose with cell={column: value}."
         )
-    (key, found), = cells.items()
+    ((key, found),) = cells.items()
     return found, dict(zip(identity, key, strict=True))
 
 
@@ -228,7 +229,9 @@ def _step(
     if new:
         raise SchemaError(f"a decode with {new} prefill tokens")
     if kv < batch:
-        raise SchemaError(f"total_kv_read_tokens = {kv}: fewer than one for each of {batch} decodes")
+        raise SchemaError(
+            f"total_kv_read_tokens = {kv}: fewer than one for each of {batch} decodes"
+        )
     return decode_point(batch, kv)
 
 

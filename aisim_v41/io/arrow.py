@@ -10,7 +10,7 @@ from aisim_v41.errors import SchemaError, nearest
 from aisim_v41.units import GIB, MIB
 
 MAX_FILE_BYTES = 128 * MIB
-MAX_ROWS = 1_000_000
+MAX_ROWS = 200_000
 MAX_UNPACKED_BYTES = GIB
 _THRIFT_BYTES = 8 * MIB
 _THRIFT_ENTRIES = 1_000_000

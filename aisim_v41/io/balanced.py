@@ -9,12 +9,17 @@ block is in neither file, so a prefix is spread only where every usual size give
 from __future__ import annotations
 
 import math
+from typing import Final, Literal
 
 from aisim_v41.forwards.records import StepTotals
 from aisim_v41.plan.request import Request
 
 BLOCK_TOKENS = (1, 16, 32, 64, 128, 256)
 """Sizes of cache blocks that engines use [tokens]; 1 is for prefixes that no cache holds."""
+FAKE_REGIME = "fake_kv"
+"""Regime of steps that read KV which no model computed, where they are kept."""
+FakeKv = Literal["skip", "mark"]
+FAKE_KV: Final = ("skip", "mark")
 _VARIANCE_ERROR = 1e-6
 
 Spread = tuple[tuple[int, int], ...]

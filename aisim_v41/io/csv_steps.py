@@ -19,7 +19,7 @@ from aisim_v41.forwards.records import StepRecord
 from aisim_v41.io.imported import Imported, Skipped
 from aisim_v41.plan.request import Request
 from aisim_v41.reading import read_bytes
-from aisim_v41.units import MICROSECOND, MIB, MILLISECOND
+from aisim_v41.units import MIB, MICROSECOND, MILLISECOND
 
 MAX_FILE_BYTES = 64 * MIB
 MAX_LIST = 1 << 16
@@ -147,7 +147,8 @@ def _record(row: Mapping[str, str], place: str) -> StepRecord:
 
 
 def _times(row: Mapping[str, str]) -> tuple[float | None, tuple[float, ...]]:
-    latency, samples = None, ()
+    latency: float | None = None
+    samples: tuple[float, ...] = ()
     for ending, factor in _UNITS.items():
         if f"latency{ending}" in row:
             latency = _number(row[f"latency{ending}"], f"latency{ending}") * factor
@@ -197,7 +198,7 @@ def _whole(cell: str, name: str) -> int:
 
 def _number(cell: str, name: str) -> float:
     try:
-        value = float(cell)
+        value = float(cell) if cell.isascii() and "_" not in cell else math.nan
     except ValueError:
         value = math.nan
     if not math.isfinite(value):

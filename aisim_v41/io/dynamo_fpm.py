@@ -16,6 +16,7 @@ from typing import Literal
 from aisim_v41.errors import AisimError, InvalidInputError, SchemaError
 from aisim_v41.forwards.identity import TIMERS
 from aisim_v41.forwards.records import MAX_SAMPLES, StepRecord
+from aisim_v41.io.fields import require_choice
 from aisim_v41.io.forward_pass import Message, parse_message, step_of
 from aisim_v41.io.imported import Hint, Imported, Skipped
 from aisim_v41.io.lines import json_lines
@@ -66,8 +67,8 @@ def read_dynamo_fpm(
         InvalidInputError: an argument has no such value.
     """
     file = Path(path)
-    _check_choice("timer", timer, TIMERS)
-    _check_choice("uneven_ranks", uneven_ranks, ("skip", "fullest"))
+    require_choice("timer", timer, TIMERS)
+    require_choice("uneven_ranks", uneven_ranks, ("skip", "fullest"))
     if kv_includes_current not in (None, True, False):
         raise InvalidInputError(
             f"kv_includes_current = {kv_includes_current!r}: must be True, False or None"
@@ -88,9 +89,15 @@ def read_dynamo_fpm(
         try:
             records.append(
                 _record(
-                    ranks, missing, place=place, order=order, run=run or _run_name(file, ranks[0]),
-                    regime=regime, kv_includes_current=includes, uneven_ranks=uneven_ranks,
-                )  # fmt: skip
+                    ranks,
+                    missing,
+                    place=place,
+                    order=order,
+                    run=run or _run_name(file, ranks[0]),
+                    regime=regime,
+                    kv_includes_current=includes,
+                    uneven_ranks=uneven_ranks,
+                )
             )
         except AisimError as bad:
             skipped.append(Skipped(place, str(bad)))
@@ -135,9 +142,7 @@ def _messages(file: Path) -> tuple[list[_Line], list[Skipped]]:
     return lines, skipped
 
 
-def _processes(
-    file: Path, lines: Iterable[_Line]
-) -> tuple[list[_Line], list[Skipped], list[str]]:
+def _processes(file: Path, lines: Iterable[_Line]) -> tuple[list[_Line], list[Skipped], list[str]]:
     """Lines with their process, repeated messages taken out.
 
     A counter only grows within a process. Where it falls, the worker was started again. One that
@@ -299,8 +304,3 @@ def _record(
 def _run_name(file: Path, line: _Line) -> str:
     name = line.message.worker or file.stem
     return f"{name}#{line.process + 1}" if line.process else name
-
-
-def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise InvalidInputError(f"{name} = {value!r:.60}: must be one of {', '.join(choices)}")

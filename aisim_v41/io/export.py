@@ -10,6 +10,7 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Protocol
@@ -179,7 +180,7 @@ def _counters(steps: list[tuple[str, int | None]]) -> list[int]:
     for run, order in steps:
         orders[run].append(order)
     growing = {
-        run: None not in found and all(a < b for a, b in zip(found, found[1:]))  # type: ignore[operator]
+        run: all(a is not None and b is not None and a < b for a, b in pairwise(found))
         for run, found in orders.items()
     }
     position: defaultdict[str, int] = defaultdict(int)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aisim_v41.errors import SchemaError
+from aisim_v41.errors import InvalidInputError, SchemaError
 from aisim_v41.plan.request import MAX_TOKENS
 
 _SHOWN = 60
@@ -81,6 +81,28 @@ def entries(row: Mapping[str, Any], name: str) -> list[Any]:
     if not isinstance(value, list):
         raise SchemaError(f"{name} = {_shown(value)}: must be a list")
     return value
+
+
+def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Refuse an argument that is none of the words.
+
+    Raises:
+        InvalidInputError: names the argument and the words.
+    """
+    if value not in choices:
+        raise InvalidInputError(f"{name} = {value!r:.60}: must be one of {', '.join(choices)}")
+
+
+def require_size(name: str, value: object) -> None:
+    """Refuse an argument that is neither None nor a whole number of at least 1.
+
+    Raises:
+        InvalidInputError: names the argument.
+    """
+    if value is not None and (type(value) is not int or not 1 <= value <= MAX_TOKENS):
+        raise InvalidInputError(
+            f"{name} = {value!r:.60}: must be a whole number from 1 to {MAX_TOKENS}"
+        )
 
 
 def _shown(value: object) -> str:

@@ -73,7 +73,9 @@ class Load:
     @property
     def contradicts_variance(self) -> bool:
         """Whether contexts are reported as equal that cannot be: so nothing was computed."""
-        return self.decodes > 1 and self.decode_variance == 0 and bool(self.decode_kv % self.decodes)
+        return (
+            self.decodes > 1 and self.decode_variance == 0 and bool(self.decode_kv % self.decodes)
+        )
 
     def without_variances(self) -> Load:
         """The same, variances not known."""
@@ -156,7 +158,9 @@ def parse_load(scheduled: Mapping[str, Any]) -> Load:
     )
 
 
-def step_of(load: Load, *, kv_includes_current: bool) -> tuple[tuple[Request, ...] | StepTotals, str]:
+def step_of(
+    load: Load, *, kv_includes_current: bool
+) -> tuple[tuple[Request, ...] | StepTotals, str]:
     """The step that a load stands for, as far as it is determined, and a note.
 
     Args:
@@ -173,8 +177,8 @@ def step_of(load: Load, *, kv_includes_current: bool) -> tuple[tuple[Request, ..
     least = load.decodes * (1 + counted)
     if load.decode_kv < least:
         raise SchemaError(
-            f"{DECODE_KV} = {load.decode_kv}: below {least}; each of {load.decodes} decodes follows "
-            "a prompt" + (" and counts the current token" if counted else "")
+            f"{DECODE_KV} = {load.decode_kv}: below {least}, as each of {load.decodes} decodes "
+            "follows a prompt" + (" and counts the current token" if counted else "")
         )
     totals = StepTotals(
         prefill_requests=load.prefills,

@@ -10,9 +10,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from aisim_v41.errors import InvalidInputError, MissingProfileError, SchemaError, nearest
-from aisim_v41.io import aisimulate_fpm, csv_steps, dynamo_fpm, self_benchmark, sglang_bench
-from aisim_v41.io import vllm_latency
+from aisim_v41.errors import InvalidInputError, SchemaError, nearest
+from aisim_v41.io import (
+    aisimulate_fpm,
+    csv_steps,
+    dynamo_fpm,
+    self_benchmark,
+    sglang_bench,
+    vllm_latency,
+)
 from aisim_v41.io.forward_pass import SCHEDULED
 from aisim_v41.io.imported import Imported
 from aisim_v41.io.lines import first_line
@@ -62,9 +68,7 @@ IMPORTERS: Final[Mapping[str, Importer]] = MappingProxyType(
 """Every format by name."""
 
 
-def read_steps(
-    path: str | os.PathLike[str], source: str | None = None, **options: Any
-) -> Imported:
+def read_steps(path: str | os.PathLike[str], source: str | None = None, **options: Any) -> Imported:
     """Records of a file of any known format.
 
     Args:
@@ -83,7 +87,9 @@ def read_steps(
     known = set(inspect.signature(read).parameters) - {"path"}
     for option in options:
         if option not in known:
-            raise InvalidInputError(f"{name} has no option {option!r:.60}; {nearest(option, known)}")
+            raise InvalidInputError(
+                f"{name} has no option {option!r:.60}; {nearest(option, known)}"
+            )
     return read(path, **options)
 
 
@@ -118,12 +124,15 @@ def _file(file: Path) -> str | None:
     if not line.startswith(b"{"):
         columns = line.split(b",")
         return "csv" if len(columns) > 1 and b"new_tokens" in (c.strip() for c in columns) else None
-    for document in (lambda: line, lambda: read_bytes(file, most=self_benchmark.MAX_FILE_BYTES)):
-        try:
-            return _document(parse_mapping(document(), where=str(file)))
-        except (SchemaError, MissingProfileError):
-            continue
-    return None
+    try:
+        return _document(parse_mapping(line, where=str(file)))
+    except SchemaError:
+        pass  # a document of many lines, or none
+    try:
+        raw = read_bytes(file, most=self_benchmark.MAX_FILE_BYTES)
+        return _document(parse_mapping(raw, where=str(file)))
+    except SchemaError:
+        return None
 
 
 def _document(document: Mapping[str, Any]) -> str | None:

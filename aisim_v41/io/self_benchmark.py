@@ -13,13 +13,21 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from aisim_v41.errors import AisimError, InvalidInputError, MissingProfileError, SchemaError
+from aisim_v41.errors import AisimError, MissingProfileError, SchemaError
 from aisim_v41.forwards.identity import TIMERS
 from aisim_v41.forwards.records import StepRecord
-from aisim_v41.io.balanced import decode_point, prefill_point
-from aisim_v41.io.fields import entries, mapping, number, text, whole
+from aisim_v41.io.balanced import FAKE_KV, FAKE_REGIME, FakeKv, decode_point, prefill_point
+from aisim_v41.io.fields import (
+    entries,
+    mapping,
+    number,
+    require_choice,
+    require_size,
+    text,
+    whole,
+)
 from aisim_v41.io.forward_pass import Load, parse_load
 from aisim_v41.io.imported import Hint, Imported, Skipped
 from aisim_v41.reading import parse_mapping, read_bytes
@@ -33,11 +41,8 @@ COORDINATES = ("point_type", "benchmark_id", "batch_size", "total_prefill_tokens
                "total_kv_read_tokens")  # fmt: skip
 REAL_KV = ("real_kv", "real_prefix")
 """Words for KV that the model computed."""
-FAKE_REGIME = "fake_kv"
 _SAME = 1e-9
 """Relative difference at which two statements of one time are the same."""
-
-FakeKv = Literal["skip", "mark"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,9 @@ def read_self_benchmark(
         SchemaError: a file is no complete, usable rank file, or ranks of a run disagree.
         InvalidInputError: an argument has no such value.
     """
-    _check(timer=timer, fake_kv=fake_kv, block_tokens=block_tokens)
+    require_choice("timer", timer, TIMERS)
+    require_choice("fake_kv", fake_kv, FAKE_KV)
+    require_size("block_tokens", block_tokens)
     root = Path(path)
     skipped: list[Skipped] = []
     runs: defaultdict[str, list[_Rank]] = defaultdict(list)
@@ -112,18 +119,6 @@ def read_self_benchmark(
     )
 
 
-def _check(*, timer: str, fake_kv: str, block_tokens: int | None) -> None:
-    for name, value, choices in (("timer", timer, TIMERS), ("fake_kv", fake_kv, ("skip", "mark"))):
-        if value not in choices:
-            raise InvalidInputError(
-                f"{name} = {value!r:.60}: must be one of {', '.join(choices)}"
-            )
-    if block_tokens is not None and (type(block_tokens) is not int or block_tokens < 1):
-        raise InvalidInputError(
-            f"block_tokens = {block_tokens!r:.60}: must be a whole number of at least 1, or None"
-        )
-
-
 def _files(root: Path) -> list[Path]:
     if not root.is_dir():
         return [root]
@@ -131,7 +126,9 @@ def _files(root: Path) -> list[Path]:
     for file in root.rglob(PATTERN):
         found.append(file)
         if len(found) > MAX_FILES:
-            raise SchemaError(f"{root}: more than {MAX_FILES} files {PATTERN}; give one run's folder")
+            raise SchemaError(
+                f"{root}: more than {MAX_FILES} files {PATTERN}; give one run's folder"
+            )
     if not found:
         raise MissingProfileError(f"{root}: no file {PATTERN} in it")
     return sorted(found)

@@ -12,11 +12,11 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 from aisim_v41.errors import InvalidInputError, SchemaError
 from aisim_v41.forwards.records import StepRecord
-from aisim_v41.io.fields import entries, mapping, number, whole
+from aisim_v41.io.fields import entries, mapping, number, require_size, whole
 from aisim_v41.io.imported import Hint, Imported, Skipped
 from aisim_v41.plan.request import Request
 from aisim_v41.reading import parse_document, read_bytes, read_mapping
@@ -26,6 +26,22 @@ TIMER = "other"
 TWIN = ".pytorch.json"
 SIZES = ("input_len", "output_len", "batch_size")
 _SAME = 1e-6
+
+
+class _Batch(NamedTuple):
+    """What a call was given."""
+
+    input_len: int
+    output_len: int
+    size: int
+
+    @property
+    def tokens(self) -> int:
+        return self.size * self.input_len
+
+    @property
+    def text(self) -> str:
+        return f"{self.size} requests of {self.input_len} + {self.output_len} tokens"
 
 
 def read_vllm_latency(
@@ -56,46 +72,39 @@ def read_vllm_latency(
     document = read_mapping(file)
     try:
         seconds = _latencies(document)
-        arguments = _arguments(file, seconds)
     except SchemaError as bad:
-        raise SchemaError(f"{file}: {bad}".replace(f"{file}: {file}", str(file))) from None
-    given = {"input_len": input_len, "output_len": output_len, "batch_size": batch_size}
-    sizes = {name: arguments.get(name) if v is None else v for name, v in given.items()}
-    lacking = [name for name, value in sizes.items() if value is None]
-    if lacking:
-        raise InvalidInputError(
-            f"{file}: {', '.join(lacking)} not known: the file does not say, and there is no "
-            f"{file.stem}{TWIN} beside it; give them as arguments"
-        )
-    for name in SIZES:
-        if type(sizes[name]) is not int or sizes[name] < 1:
-            raise InvalidInputError(f"{name} = {sizes[name]!r:.60}: must be a whole number >= 1")
+        raise SchemaError(f"{file}: {bad}") from None
+    arguments = _arguments(file, seconds)
+    asked = {"input_len": input_len, "output_len": output_len, "batch_size": batch_size}
+    batch = _sizes(file, asked, arguments)
     hints: dict[str, Hint] = {"engine": "vllm", "timer": TIMER, **_hints(arguments)}
-    times = f"{len(seconds)} calls, median {median(seconds) / MILLISECOND:g} ms"
-    what = f"{sizes['batch_size']} requests of {sizes['input_len']} + {sizes['output_len']} tokens"
-    reason = _no_step(sizes, arguments)
+    reason = _no_step(batch, arguments)
     if reason:
+        times = f"{len(seconds)} calls, median {median(seconds) / MILLISECOND:g} ms"
         return Imported(
             records=(),
             skipped=(Skipped(file.name, reason),),
             build_hints=hints,
-            remarks=(f"whole requests: {what}: {times}",),
+            remarks=(f"whole calls: {batch.text}: {times}",),
         )
     record = StepRecord(
-        step=(Request(new_tokens=sizes["input_len"], count=sizes["batch_size"]),),
+        step=(Request(new_tokens=batch.input_len, count=batch.size),),
         latency_ms=median(seconds) / MILLISECOND,
         samples_ms=tuple(value / MILLISECOND for value in seconds),
         samples=len(seconds),
         run=run or file.stem,
         regime=regime,
-        point=what,
+        point=batch.text,
         source=file.name,
         note="a call of generate: schedule, forward, sampling, detokenisation",
     )
-    remarks = ["a call of generate, of which the forward is a part: never pool it with other timers"]
+    remarks = [
+        "a call of generate, of which the forward is a part: never pool it with other timers"
+    ]
     if arguments.get("max_num_batched_tokens") is None:
-        total = sizes["batch_size"] * sizes["input_len"]
-        remarks.append(f"one step only if the engine takes {total} tokens at once; it does not say")
+        remarks.append(
+            f"one step only if the engine takes {batch.tokens} tokens at once; it does not say"
+        )
     return Imported(records=(record,), skipped=(), build_hints=hints, remarks=tuple(remarks))
 
 
@@ -108,7 +117,9 @@ def _latencies(document: Mapping[str, Any]) -> list[float]:
         raise SchemaError("latencies: must be times above 0, at least one")
     said = number(document, "avg_latency")
     if not math.isclose(said, fmean(seconds), rel_tol=_SAME):
-        raise SchemaError(f"avg_latency = {said:g}, but the mean of latencies is {fmean(seconds):g}")
+        raise SchemaError(
+            f"avg_latency = {said:g}, but the mean of latencies is {fmean(seconds):g}"
+        )
     return seconds
 
 
@@ -119,30 +130,46 @@ def _arguments(file: Path, seconds: list[float]) -> Mapping[str, Any]:
         return {}
     records = parse_document(read_bytes(twin), where=str(twin))
     first = records[0] if isinstance(records, list) and records else None
-    if not isinstance(first, dict):
-        raise SchemaError(f"{twin}: must be a list of benchmark records")
-    if entries(mapping(first, "metric"), "benchmark_values") != seconds:
-        raise SchemaError(f"{twin}: its benchmark_values are not the latencies of {file.name}")
-    arguments = mapping(mapping(mapping(first, "benchmark"), "extra_info"), "args")
-    for name in SIZES:
-        whole(arguments, name, least=1)
+    try:
+        if not isinstance(first, dict):
+            raise SchemaError("must be a list of benchmark records")
+        if entries(mapping(first, "metric"), "benchmark_values") != seconds:
+            raise SchemaError(f"its benchmark_values are not the latencies of {file.name}")
+        arguments = mapping(mapping(mapping(first, "benchmark"), "extra_info"), "args")
+        for name in SIZES:
+            whole(arguments, name, least=1)
+    except SchemaError as bad:
+        raise SchemaError(f"{twin}: {bad}") from None
     return arguments
 
 
-def _no_step(sizes: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
+def _sizes(file: Path, asked: Mapping[str, int | None], arguments: Mapping[str, Any]) -> _Batch:
+    sizes = {name: arguments.get(name) if v is None else v for name, v in asked.items()}
+    lacking = [name for name, value in sizes.items() if value is None]
+    if lacking:
+        raise InvalidInputError(
+            f"{file}: {', '.join(lacking)} not known: the file does not say, and there is no "
+            f"{file.stem}{TWIN} beside it; give them as arguments"
+        )
+    for name, value in sizes.items():
+        require_size(name, value)
+    return _Batch(*(int(sizes[name] or 0) for name in SIZES))
+
+
+def _no_step(batch: _Batch, arguments: Mapping[str, Any]) -> str:
     """Why a call is not one step; nothing where it is."""
-    if sizes["output_len"] > 1:
+    if batch.output_len > 1:
         return (
-            f"a call generates {sizes['output_len']} tokens a request: {sizes['output_len']} steps "
-            "and what lies between them, no single step; measure with --output-len 1"
+            f"a call generates {batch.output_len} tokens a request: {batch.output_len} steps and "
+            "what lies between them, no single step; measure with --output-len 1"
         )
     if arguments.get("use_beam_search") is True or arguments.get("n", 1) != 1:
         return "beam search, or several sequences a prompt: the batch is not that of the prompts"
     if arguments.get("enable_prefix_caching") is True:
         return "prefix caching was on and every call has the same prompts: they were not computed"
-    budget, total = arguments.get("max_num_batched_tokens"), sizes["batch_size"] * sizes["input_len"]
-    if isinstance(budget, int) and total > budget:
-        return f"{total} tokens in steps of at most {budget}: several steps"
+    budget = arguments.get("max_num_batched_tokens")
+    if isinstance(budget, int) and batch.tokens > budget:
+        return f"{batch.tokens} tokens in steps of at most {budget}: several steps"
     return ""
 
 

@@ -15,7 +15,9 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 BASE = {"arithmetic", "canonical", "errors", "reading", "resources", "units"}
 HARDWARE = {"hardware", "hardware_file", "hardware_schema"}
 REPORTS = {"claims", "memory", "reports", "validation"}
-COUNTED_AND_PRICED = {"model", "plan", "ops", "tables", "evidence", "estimators"}
+COUNTED_AND_PRICED = {
+    "model", "plan", "ops", "tables", "forwards", "io", "evidence", "estimators",
+}  # fmt: skip
 BELOW: dict[str, set[str]] = {
     **dict.fromkeys(BASE, BASE),
     **dict.fromkeys(HARDWARE, BASE | HARDWARE),
@@ -24,6 +26,7 @@ BELOW: dict[str, set[str]] = {
     "ops": BASE | {"model", "plan"},
     "tables": BASE | HARDWARE,
     "forwards": BASE | HARDWARE | {"model", "plan", "ops", "memory", "tables"},
+    "io": BASE | HARDWARE | {"model", "plan", "ops", "memory", "tables", "forwards"},
     "evidence": BASE | HARDWARE | {"model", "plan", "ops", "tables"},
     "estimators": BASE | HARDWARE | {"model", "plan", "ops", "tables", "evidence"},
     **dict.fromkeys(REPORTS, BASE | HARDWARE | COUNTED_AND_PRICED | REPORTS),
