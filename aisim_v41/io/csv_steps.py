@@ -1,4 +1,4 @@
-"""A plain CSV file, one measured step a row (docs/io.md, "csv_steps", lists the columns).
+"""A plain CSV file, one measured step a row (docs/io.md, "csv", lists the columns).
 
 A cell may hold a list, its entries parted by semicolons: ``64;64`` new tokens are two requests.
 """
