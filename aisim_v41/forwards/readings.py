@@ -122,7 +122,7 @@ def prefill_readings(count: int, tokens: int, past: int, max_context: int) -> tu
 
     Returns:
         Even prompts; the most pairs; the least pairs; the most uneven new tokens with the past on
-        the other prompts.
+        the other prompts; new tokens uneven alone; pasts uneven alone.
 
     Raises:
         InvalidInputError: the sums do not fit the contexts.
@@ -135,6 +135,8 @@ def prefill_readings(count: int, tokens: int, past: int, max_context: int) -> tu
         _most_pairs(count, tokens, past, max_context),
         _least_pairs(count, tokens, past, max_context),
         _tokens_apart(count, tokens, past, max_context),
+        _only_tokens_uneven(count, tokens, past, max_context),
+        _only_pasts_uneven(count, tokens, past, max_context),
     )
     return tuple(dict.fromkeys(readings))
 
@@ -158,6 +160,16 @@ def _tokens_apart(count: int, tokens: int, past: int, max_context: int) -> Promp
         pasts[place] = min(left, max_context - news[place])
         left -= pasts[place]
     return _grouped(news, pasts)
+
+
+def _only_tokens_uneven(count: int, tokens: int, past: int, max_context: int) -> Prompts:
+    news = _listed(uneven(tokens, count, 1, max_context))
+    return _grouped(news, _poured(past, [0] * count, [max_context - new for new in news]))
+
+
+def _only_pasts_uneven(count: int, tokens: int, past: int, max_context: int) -> Prompts:
+    pasts = _listed(uneven(past, count, 0, max_context - 1))
+    return _grouped(_poured(tokens - count, [1] * count, [max_context - p for p in pasts]), pasts)
 
 
 def _poured(total: int, floors: list[int], caps: list[int]) -> list[int]:

@@ -136,15 +136,15 @@ class StepTotals:
         Raises:
             InvalidInputError: the sums do not fit that many contexts.
         """
-        known = self.determined()
-        if known is not None:
-            return (known,)
         prefill = prefill_readings(
             self.prefill_requests, self.prefill_tokens, self.prefill_kv_tokens, max_context
         )
         decode = decode_readings(
             self.decode_requests, self.decode_kv_tokens, self.decode_kv_variance, max_context
         )
+        known = self.determined()
+        if known is not None:
+            return (known,)
         steps = (
             (
                 *(Request(new_tokens=n, prefix_tokens=p, count=c) for n, p, c in prompts),
