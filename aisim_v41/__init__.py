@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from aisim_v41.estimators.compare import compare
     from aisim_v41.estimators.entry import compile, estimate
+    from aisim_v41.estimators.fpm_tables import load_fpm
     from aisim_v41.estimators.result import Estimate
     from aisim_v41.hardware import Hardware, load_hardware
     from aisim_v41.memory.capacity import capacity
@@ -57,6 +58,7 @@ _HOME = {
     "coverage": "estimators.op_coverage",
     "estimate": "estimators.entry",
     "ledger": "plan.ledger",
+    "load_fpm": "estimators.fpm_tables",
     "load_hardware": "hardware",
     "load_model": "model.load",
     "policy": "plan.policy",
@@ -85,6 +87,7 @@ __all__ = [
     "coverage",
     "estimate",
     "ledger",
+    "load_fpm",
     "load_hardware",
     "load_model",
     "policy",

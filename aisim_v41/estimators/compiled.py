@@ -76,12 +76,8 @@ class CompiledStep(ABC):
     program: LedgerProgram
 
     @abstractmethod
-    def seconds(self, counts: Floats) -> Floats:
-        """Seconds of a forward from its counts: a scalar array for [columns], [steps] for more."""
-
     def priced(self, requests: RequestColumns, *, one_step: bool) -> Floats:
         """Seconds of requests as columns: of one forward, or of one a column [steps]."""
-        return self.seconds(self.program.count(requests, one_step=one_step).totals)
 
     def __call__(self, requests: Sequence[Request]) -> float:
         """Seconds of one step.
@@ -266,6 +262,10 @@ class CompiledSol(CompiledGraph):
     ) -> None:
         super().__init__(model, hardware, parallel, policy)
         self.time: TimeProgram = self.builder.build(self.graph)
+
+    def priced(self, requests: RequestColumns, *, one_step: bool) -> Floats:
+        """Seconds of requests as columns: of one forward, or of one a column [steps]."""
+        return self.seconds(self.program.count(requests, one_step=one_step).totals)
 
     def seconds(self, counts: Floats) -> Floats:
         """Graph bound of a forward [s]."""

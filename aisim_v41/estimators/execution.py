@@ -60,18 +60,22 @@ class HostPath:
         ]
         self._limit = policy.prefill_graph_tokens or np.inf
 
-    def seconds(self, counts: Floats, uncaptured: Mask | None = None) -> Floats:
+    def seconds(
+        self, counts: Floats, uncaptured: Mask | None = None, prefills: Mask | bool | None = None
+    ) -> Floats:
         """Seconds that the host needs to issue a forward; 0 where one graph is replayed.
 
         A step whose every row reaches the head runs as the engine's decode, any other as its
-        prefill.
+        prefill, unless that is known.
 
         Args:
             counts: [columns] of one step, or [columns, steps].
             uncaptured: decode steps above every captured size; None: none.
+            prefills: which steps run as prefills, where that is known.
         """
         rows = counts[self.program.tokens_place]
-        decodes = counts[self.program.logits_place] >= rows
+        every = counts[self.program.logits_place] >= rows
+        decodes = every if prefills is None else np.logical_not(prefills)
         decode = self._decode if uncaptured is None else np.where(uncaptured, _DECODE, self._decode)
         prefill = (
             self._within

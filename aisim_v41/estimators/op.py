@@ -40,7 +40,9 @@ class Op:
 
     method = "op"
 
-    def estimate(self, plan: Plan, hardware: Hardware) -> Estimate:
+    def estimate(
+        self, plan: Plan, hardware: Hardware, *, extrapolate: bool | None = None
+    ) -> Estimate:
         """Time of a plan, its band, and what it is made of.
 
         Raises:

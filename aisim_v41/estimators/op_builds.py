@@ -132,15 +132,19 @@ class CompiledBuild(CapturedStep):
             )
         return self._made[key]
 
-    def at(self, counts: Floats, kernels: Kernels | None = None) -> CompiledOp:
+    def at(
+        self, counts: Floats, kernels: Kernels | None = None, prefills: bool | None = None
+    ) -> CompiledOp:
         """The kernels that one forward of these counts runs.
 
         Args:
             counts: [columns].
             kernels: of another build than the priced one.
+            prefills: whether it runs as a prefill, where that is known; by its counts otherwise.
         """
         kernels = self.kernels if kernels is None else kernels
-        place = PREFILL if self.prefills(counts) else kernels.place(float(self.rows(counts)))
+        prefills = bool(self.prefills(counts)) if prefills is None else prefills
+        place = PREFILL if prefills else kernels.place(float(self.rows(counts)))
         return self._compiled(kernels, place)
 
     def rows(self, counts: Floats) -> Floats:

@@ -29,7 +29,9 @@ class Sol:
 
     method = "sol"
 
-    def estimate(self, plan: Plan, hardware: Hardware) -> Estimate:
+    def estimate(
+        self, plan: Plan, hardware: Hardware, *, extrapolate: bool | None = None
+    ) -> Estimate:
         """Bounds of a plan, and what they are made of.
 
         Raises:

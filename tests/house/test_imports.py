@@ -28,7 +28,7 @@ BELOW: dict[str, set[str]] = {
     "forwards": BASE | HARDWARE | {"model", "plan", "ops", "memory", "tables"},
     "io": BASE | HARDWARE | {"model", "plan", "ops", "memory", "tables", "forwards"},
     "evidence": BASE | HARDWARE | {"model", "plan", "ops", "tables"},
-    "estimators": BASE | HARDWARE | {"model", "plan", "ops", "tables", "evidence"},
+    "estimators": BASE | HARDWARE | {"model", "plan", "ops", "tables", "forwards", "evidence"},
     **dict.fromkeys(REPORTS, BASE | HARDWARE | COUNTED_AND_PRICED | REPORTS),
     "cli": BASE | HARDWARE | COUNTED_AND_PRICED | REPORTS,
 }
@@ -100,7 +100,14 @@ def test_exceptions_are_still_needed():
 FOREIGN = {"torch", "triton", "jax", "tensorflow", "matplotlib", "collectors", "requests"}
 DRAWS = "reports/fpm_figure.py"
 """The one module that needs matplotlib, which is an extra."""
-SCIPY = {"evidence/robust.py", "validation/plain.py"}
+SCIPY = {
+    "evidence/forwards/bands.py",
+    "evidence/forwards/flags.py",
+    "evidence/forwards/physical.py",
+    "evidence/forwards/residual.py",
+    "evidence/robust.py",
+    "validation/plain.py",
+}
 """Modules that need scipy, which takes as long to import as the rest together."""
 
 

@@ -28,8 +28,9 @@ FUNCTIONS = {
 INPUTS = {"Plan", "Request", "Parallel"}
 RESULTS = {"Model", "Hardware", "RuntimePolicy", "Ledger", "Estimate", "CapacityReport"}
 """Types of what the functions return."""
-HELPERS = {"chunked"}
-"""The steps of a prompt, which every caller of `Request` would write again."""
+HELPERS = {"chunked", "load_fpm"}
+"""The steps of a prompt, which every caller of `Request` would write again; and measured forwards,
+which a caller has to choose and may teach."""
 ERRORS = {
     name
     for name, value in vars(errors).items()

@@ -1,0 +1,83 @@
+"""What a forward is made of, for the fit of whole forwards: host, and kernels by family.
+
+The seconds are OP's (`aisim_v41.estimators.op_compiled`): from the ledger, filled up to captured
+sizes, by the build's kernels for that many rows. Where kernels overlap, each family is shortened
+alike, so that the terms add up to OP's time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aisim_v41.estimators.compiled import Floats
+from aisim_v41.estimators.op_builds import PREFILL, CompiledBuild
+from aisim_v41.estimators.op_compiled import CompiledOp
+from aisim_v41.estimators.program import whole_blocks
+from aisim_v41.evidence.forwards.samples import Terms
+from aisim_v41.ops.operator import Family
+from aisim_v41.plan.captured import Mask
+
+FAMILIES = tuple(str(family) for family in Family)
+
+
+class FamilyTerms:
+    """Seconds of a build's host and kernel families.
+
+    Args:
+        build: compiled operators.
+    """
+
+    def __init__(self, build: CompiledBuild) -> None:
+        self.build = build
+        self._sums: dict[int, Floats] = {}
+
+    def __call__(
+        self, counts: Floats, prefills: Mask | bool, uncaptured: Mask | None = None
+    ) -> Terms:
+        """Terms of steps: of one for [columns], of each for [columns, steps].
+
+        Args:
+            counts: filled up to captured sizes.
+            prefills: which steps hold a prefill: they run as such even where every row reaches
+                the head.
+            uncaptured: decode steps above every captured size.
+        """
+        if counts.ndim == 1:
+            op = self.build.at(counts, prefills=bool(prefills))
+            device = self._device(op, counts)
+            host = op.host.seconds(counts, uncaptured, prefills)
+            return Terms(names=FAMILIES, host_s=np.atleast_1d(host), device_s=device[None, :])
+        steps = counts.shape[1]
+        place = np.searchsorted(self.build.kernels.limits, self.build.rows(counts))
+        place = np.where(prefills, PREFILL, place)
+        host_s, device_s = np.empty(steps), np.empty((steps, len(FAMILIES)))
+        for one in np.unique(place).tolist():
+            here = np.flatnonzero(place == one)
+            part = counts[:, here]
+            op = self.build.at(part[:, 0], prefills=one == PREFILL)
+            device_s[here] = self._device(op, whole_blocks(part))[:, : len(here)].T
+            apart = None if uncaptured is None else uncaptured[here]
+            host_s[here] = op.host.seconds(part, apart, np.full(len(here), one == PREFILL))
+        return Terms(names=FAMILIES, host_s=host_s, device_s=device_s)
+
+    def _device(self, op: CompiledOp, counts: Floats) -> Floats:
+        """Seconds of the families: [families] or [families, steps]."""
+        spent = op.prices.seconds(counts)
+        families: Floats = self._by_family(op) @ spent
+        overlaps = op.overlaps(counts)
+        if not np.any(overlaps):
+            return families
+        alone = families.sum(axis=0)
+        together = np.where(overlaps, op.overlapped.seconds(spent, counts), alone)
+        scaled: Floats = families * (together / np.maximum(alone, np.finfo(float).tiny))
+        return scaled
+
+    def _by_family(self, op: CompiledOp) -> Floats:
+        """Calls of a forward at each price, by family [families, prices]."""
+        known = self._sums.get(id(op))
+        if known is None:
+            family = np.array([FAMILIES.index(str(task.family)) for task in op.tasks])
+            known = np.zeros((len(FAMILIES), op.prices.size))
+            np.add.at(known, (family, op.prices.same), op.calls)
+            self._sums[id(op)] = known
+        return known

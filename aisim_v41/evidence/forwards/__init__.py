@@ -1,0 +1,1 @@
+"""From measured whole forwards to a predictor of any step: numerics on plain arrays."""

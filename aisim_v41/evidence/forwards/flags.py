@@ -1,0 +1,74 @@
+"""Rows that cannot be believed: found against the others, left out of the fit, never deleted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from scipy.linalg import cho_solve
+
+from aisim_v41.evidence.forwards.residual import Residual
+from aisim_v41.evidence.forwards.samples import Floats, Places
+
+FIRST_RATIO: Final = 0.35
+"""Distance [log] from the middle of the rows beyond which a row waits outside the first fit."""
+FIRST_SPREADS: Final = 6.0
+"""That distance in robust standard deviations, where the rows themselves are wider."""
+SPREADS: Final = 5.0
+"""Standard deviations from what the other rows say at which a row is flagged."""
+LEAST_RATIO: Final = 0.05
+"""Distance [log] below which a row is never flagged, however quiet the others are."""
+NORMAL: Final = 1.4826
+"""Standard deviation over the median absolute deviation of a normal distribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A row that the fit does not believe.
+
+    Attributes:
+        row: its number in the samples.
+        ratio: measured over expected.
+        reason: for a reader.
+    """
+
+    row: int
+    ratio: float
+    reason: str
+
+
+def apart(residual: Floats, group: Places) -> Floats:
+    """Weights of a first fit: 0 for rows far from the middle of their group [rows].
+
+    Args:
+        residual: log(measured/physical).
+        group: rows of one kind, for example of one phase.
+    """
+    weights = np.ones(len(residual))
+    for one in np.unique(group):
+        rows = np.flatnonzero(group == one)
+        away = np.abs(residual[rows] - np.median(residual[rows]))
+        limit = max(FIRST_RATIO, FIRST_SPREADS * NORMAL * float(np.median(away)))
+        weights[rows] = away <= limit
+    return weights
+
+
+def unlike_the_others(found: Residual, residual: Floats, weights: Floats) -> Floats:
+    """How far each row lies from what all other rows say of it, run and drift included [rows].
+
+    Rows of weight 0 are compared with the fit that they had no part in. In logarithms; rows that
+    are close enough are 0.
+    """
+    inverse = np.diag(cho_solve((found.factor, True), np.eye(len(residual))))
+    miss = found.alpha / inverse
+    alone = np.where(weights > 0, 1.0 / inverse, _told(found, inverse))
+    far = np.abs(miss) > np.maximum(SPREADS * np.sqrt(alone), LEAST_RATIO)
+    return np.where(far, miss, 0.0)
+
+
+def _told(found: Residual, inverse: Floats) -> Floats:
+    """Variance of rows of no weight as if they had one."""
+    sizes = found.sizes
+    most = sizes.local**2 + sizes.run**2 + sizes.drift**2 + sizes.noise**2
+    return np.full(len(inverse), most)

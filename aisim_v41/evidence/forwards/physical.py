@@ -1,0 +1,171 @@
+"""The physical part of a forward: a floor, the host's path and terms of the ledger.
+
+    time = floor + max(host x H, sum of factor_g x D_g)        an eager host runs ahead of the GPU
+    time = floor + host x H + sum of factor_g x D_g            it waits for every step
+
+H and D_g are the seconds that operators predict (measured kernels where there are any, resources at
+peak otherwise), so that a factor of 1 is the prior and its inverse an efficiency relative to it.
+Factors are positive by construction and are drawn to the prior by its own uncertainty: with few
+rows they stay there, with many the rows decide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Literal
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from aisim_v41.evidence.forwards.samples import Floats, Terms
+
+Composition = Literal["overlapped", "added"]
+
+HOST_PRIOR: Final = 0.5
+"""Standard deviation of log(host factor): hosts of one model differ by that much (docs/op.md,
+"Execution modes")."""
+DEVICE_PRIOR: Final = 0.4
+"""Of the logarithm of the factor that all device terms share."""
+TERM_PRIOR: Final = 0.5
+"""Of the logarithm of each term's factor beside it."""
+FLOOR_PRIOR: Final = 0.05
+"""Scale of the floor, as a share of the median measured time."""
+SMALLEST_S: Final = 1e-9
+"""Time that stands for none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Physical:
+    """Fitted floor and factors.
+
+    Attributes:
+        composition: how host and device meet.
+        names: of the terms.
+        theta: log host factor, log common factor, log factors of the terms, floor as a share of
+            ``scale_s``.
+        scale_s: median measured time [s].
+        covariance: of theta, as the rows and the prior leave it.
+    """
+
+    composition: Composition
+    names: tuple[str, ...]
+    theta: Floats
+    scale_s: float
+    covariance: Floats
+
+    @cached_property
+    def floor_s(self) -> float:
+        """What every forward takes beside its host and kernels [s]."""
+        return float(self.theta[-1]) * self.scale_s
+
+    @cached_property
+    def host_factor(self) -> float:
+        """Measured over predicted time of the host."""
+        return float(np.exp(self.theta[0]))
+
+    @cached_property
+    def factors(self) -> Floats:
+        """Measured over predicted time of each term [names]."""
+        found: Floats = np.exp(self.theta[1] + self.theta[2:-1])
+        return found
+
+    def seconds(self, terms: Terms) -> Floats:
+        """Seconds of steps [steps]; nothing takes no time."""
+        return self.both(terms)[1]
+
+    def device_seconds(self, terms: Terms) -> Floats:
+        """Seconds of the kernels alone [steps]."""
+        return self.both(terms)[0]
+
+    def both(self, terms: Terms) -> tuple[Floats, Floats]:
+        """Seconds of the kernels alone and of the whole [steps]."""
+        host, device = self.host_factor * terms.host_s, terms.device_s @ self.factors
+        together = np.maximum(host, device) if self.composition == "overlapped" else host + device
+        return device, together + self.floor_s * (together > 0)
+
+    def spread(self, terms: Terms) -> Floats:
+        """Standard deviation of the logarithm of `seconds` that the factors leave [steps]."""
+        slope = _slopes(self.theta, terms, self.scale_s, self.composition)
+        found: Floats = np.sqrt(np.einsum("ij,jk,ik->i", slope, self.covariance, slope))
+        return found
+
+
+def fit_physical(
+    terms: Terms, seconds: Floats, noise: float, weights: Floats | None = None
+) -> Physical:
+    """Floor and factors, with the composition that explains the rows better.
+
+    Args:
+        terms: of the rows.
+        seconds: measured [rows].
+        noise: standard deviation of log(measured) that does not come from the terms.
+        weights: of the rows; 1 if not given.
+    """
+    weights = np.ones(len(seconds)) if weights is None else weights
+    kinds: tuple[Composition, ...] = (
+        ("overlapped", "added") if np.any(terms.host_s > 0) else ("overlapped",)
+    )
+    found = [_fit(terms, seconds, noise, weights, kind) for kind in kinds]
+    return min(found, key=lambda pair: pair[0])[1]
+
+
+def _fit(
+    terms: Terms, seconds: Floats, noise: float, weights: Floats, composition: Composition
+) -> tuple[float, Physical]:
+    scale = float(np.median(seconds))
+    names = terms.names
+    spreads = np.array([HOST_PRIOR, DEVICE_PRIOR, *[TERM_PRIOR] * len(names), FLOOR_PRIOR])
+    root = np.sqrt(weights) / noise
+
+    def misses(theta: Floats) -> Floats:
+        ratio = np.log(_seconds(theta, terms, scale, composition) / seconds)
+        return np.concatenate([root * ratio, theta / spreads])
+
+    def slopes(theta: Floats) -> Floats:
+        by_row = root[:, None] * _slopes(theta, terms, scale, composition)
+        return np.concatenate([by_row, np.diag(1.0 / spreads)])
+
+    low = np.full(len(spreads), -4.0)
+    low[-1] = 0.0
+    start = np.zeros(len(spreads))
+    start[-1] = 1e-3
+    end = least_squares(
+        misses, start, jac=slopes, bounds=(low, np.full(len(spreads), 4.0)), loss="soft_l1"
+    )
+    shape = slopes(end.x)
+    covariance: Floats = np.linalg.inv(shape.T @ shape).astype(np.float64)
+    return float(end.cost), Physical(
+        composition=composition, names=names, theta=end.x, scale_s=scale, covariance=covariance
+    )
+
+
+def _parts(theta: Floats, terms: Terms, scale: float) -> tuple[Floats, Floats, Floats]:
+    """Host, device terms and floor of steps [s]; the floor only where there is anything."""
+    host = np.exp(theta[0]) * terms.host_s
+    device = terms.device_s * np.exp(theta[1] + theta[2:-1])
+    some = (terms.host_s > 0) | (terms.device_s.sum(axis=1) > 0)
+    return host, device, theta[-1] * scale * some
+
+
+def _seconds(theta: Floats, terms: Terms, scale: float, composition: Composition) -> Floats:
+    host, device, floor = _parts(theta, terms, scale)
+    total = device.sum(axis=1)
+    found: Floats = floor + (
+        np.maximum(host, total) if composition == "overlapped" else host + total
+    )
+    return found
+
+
+def _slopes(theta: Floats, terms: Terms, scale: float, composition: Composition) -> Floats:
+    """Derivatives of log(seconds) [steps, parameters]."""
+    host, device, floor = _parts(theta, terms, scale)
+    total = device.sum(axis=1)
+    if composition == "overlapped":
+        waits = host >= total
+        host, device = host * waits, device * ~waits[:, None]
+    some = (floor + host + device.sum(axis=1)) > 0
+    seconds = np.maximum(floor + host + device.sum(axis=1), SMALLEST_S)
+    columns = [host[:, None], device.sum(axis=1)[:, None], device, (some * scale)[:, None]]
+    found: Floats = np.concatenate(columns, axis=1) / seconds[:, None]
+    return found

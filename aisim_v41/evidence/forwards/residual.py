@@ -1,0 +1,203 @@
+"""What the physical part leaves, taken apart: place, process run, drift and noise.
+
+The logarithm of measured over physical is the sum of
+  - a smooth function of the physical features, which vanishes away from the rows (*local*),
+  - one offset a process run, and a slow drift along the order of a run,
+  - noise of each row, smaller where a row is the median of repeats.
+Each has a covariance; their sizes are those under which the rows are likeliest, drawn to what other
+campaigns show (`PRIOR`). One linear system then gives every part with its uncertainty, so that a
+drift that repeats the order of the grid is not taken for physics more than it must be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.optimize import minimize
+
+from aisim_v41.evidence.forwards.samples import NO_ORDER, Floats, Places, Samples
+
+SCALES: Final = ("local", "run", "drift", "noise")
+PRIOR: Final = {
+    "local": (0.02, 1.0),
+    "run": (0.03, 0.5),
+    "drift": (0.02, 0.7),
+    "noise": (0.01, 1.0),
+    "reach": (1.5, 0.5),
+    "memory": (0.3, 0.5),
+}
+"""Median of each size, and the standard deviation of its logarithm. Run to run: two runs of one
+campaign differ by 3-6 % (shared GB300 study, 38 geometries in two processes), single repeats by
+0.3-4 %. Reach: in units of features, so that a factor of e^1.5 in rows is one length. Memory: share
+of a run."""
+LEAST: Final = 1e-4
+"""Smallest standard deviation: keeps the system solvable where rows agree to the digit."""
+FEATURE_REACH: Final = np.array([1.0, 1.5, 1.0, 2.0, 0.7])
+"""Relative reach of the axes of `aisim_v41.evidence.forwards.samples.AXES`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """Standard deviations of the parts, and how far they reach.
+
+    Attributes:
+        local, run, drift, noise: of log(time).
+        reach: distance in features over which the local part forgets.
+        memory: share of a run over which the drift forgets.
+    """
+
+    local: float
+    run: float
+    drift: float
+    noise: float
+    reach: float
+    memory: float
+
+    def own_run(self, runs: int) -> float:
+        """Standard deviation of a row of a measured run about the mean of all runs.
+
+        Args:
+            runs: how many there are; one is its own mean.
+        """
+        run = self.run if runs > 1 else 0.0
+        return float(np.sqrt(run**2 + self.drift**2 + self.noise**2))
+
+    def new_run(self, runs: int) -> float:
+        """Standard deviation of a step in a run that was not measured, its place known.
+
+        Args:
+            runs: measured ones, whose mean is the level that a new run differs from.
+        """
+        slow = (self.run**2 + self.drift**2) * (1.0 + 1.0 / runs)
+        return float(np.sqrt(slow + self.noise**2))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residual:
+    """The parts, solved.
+
+    Attributes:
+        sizes: of the parts.
+        features: of the rows [rows, axes].
+        alpha: weights of the rows: covariance^-1 x residual.
+        factor: Cholesky factor of their covariance.
+        drifted: residual explained by run and drift [rows].
+    """
+
+    sizes: Sizes
+    features: Floats
+    alpha: Floats
+    factor: Floats
+    drifted: Floats
+
+    def local(self, features: Floats) -> Floats:
+        """Expected local part at steps [steps]."""
+        found: Floats = self._near(features) @ self.alpha
+        return found
+
+    def local_spread(self, features: Floats) -> Floats:
+        """Standard deviation of the local part at steps [steps]."""
+        near = self._near(features)
+        known = np.einsum("ij,ji->i", near, cho_solve((self.factor, True), near.T))
+        found: Floats = np.sqrt(np.maximum(self.sizes.local**2 - known, 0.0))
+        return found
+
+    def _near(self, features: Floats) -> Floats:
+        return _local(features, self.features, self.sizes)
+
+
+def solve(samples: Samples, residual: Floats, sizes: Sizes, weights: Floats) -> Residual:
+    """The parts of a residual under given sizes.
+
+    Args:
+        samples: the rows.
+        residual: log(measured/physical) [rows].
+        sizes: of the parts.
+        weights: of the rows, at most 1; rows of weight 0 say nothing.
+    """
+    slow = _slow(samples, sizes)
+    covariance = _local(samples.features, samples.features, sizes) + slow
+    covariance[np.diag_indices(len(residual))] += _noise(samples, sizes, weights)
+    factor, _ = cho_factor(covariance, lower=True)
+    alpha = cho_solve((factor, True), residual)
+    return Residual(
+        sizes=sizes, features=samples.features, alpha=alpha, factor=factor, drifted=slow @ alpha
+    )
+
+
+def likeliest_sizes(samples: Samples, residual: Floats, weights: Floats) -> Sizes:
+    """Sizes under which the residual is likeliest, with their prior."""
+    names = list(PRIOR)
+    middle = np.log([PRIOR[name][0] for name in names])
+    width = np.array([PRIOR[name][1] for name in names])
+    free = np.array([name in _free(samples) for name in names])
+
+    def sizes(chosen: Floats) -> Sizes:
+        logs = middle.copy()
+        logs[free] += chosen
+        found = dict(zip(names, np.exp(logs).tolist(), strict=True))
+        return Sizes(**found if "drift" in _free(samples) else found | {"drift": 0.0})
+
+    def unlikeliness(chosen: Floats) -> float:
+        found = solve(samples, residual, sizes(chosen), weights)
+        fit = 0.5 * float(residual @ found.alpha) + float(np.log(np.diag(found.factor)).sum())
+        return fit + 0.5 * float(np.square(chosen / width[free]).sum())
+
+    bounds = [(-3.0 * w, 3.0 * w) for w in width[free]]
+    end = minimize(unlikeliness, np.zeros(int(free.sum())), method="L-BFGS-B", bounds=bounds,
+                   options={"maxiter": 40})  # fmt: skip
+    return sizes(end.x)
+
+
+def leave_out(
+    samples: Samples, residual: Floats, sizes: Sizes, weights: Floats, left: Places
+) -> tuple[Floats, Floats]:
+    """Local part of rows as the others give it, and its standard deviation.
+
+    Args:
+        left: the rows that are left out.
+    """
+    kept = np.setdiff1d(np.arange(len(residual)), left)
+    found = solve(samples.at(kept), residual[kept], sizes, weights[kept])
+    features = samples.features[left]
+    return found.local(features), found.local_spread(features)
+
+
+def _free(samples: Samples) -> set[str]:
+    """Sizes that the rows can say something about; the others keep their prior."""
+    free = {"local", "noise", "reach"}
+    if samples.runs > 1:
+        free.add("run")
+    if np.any(samples.order != NO_ORDER):
+        free |= {"drift", "memory"}
+    return free
+
+
+def _local(one: Floats, other: Floats, sizes: Sizes) -> Floats:
+    """Covariance of the local part between steps (Matern 3/2)."""
+    reach = sizes.reach * FEATURE_REACH
+    a, b = one / reach, other / reach
+    square = (a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1) - 2.0 * (a @ b.T)
+    distance = np.sqrt(3.0 * np.maximum(square, 0.0))
+    found: Floats = sizes.local**2 * (1.0 + distance) * np.exp(-distance)
+    return found
+
+
+def _slow(samples: Samples, sizes: Sizes) -> Floats:
+    """Covariance of run and drift between rows."""
+    same = samples.run[:, None] == samples.run
+    known = samples.order != NO_ORDER
+    apart = np.abs(samples.order[:, None] - samples.order)
+    drift = sizes.drift**2 * np.exp(-apart / sizes.memory) * (known[:, None] & known)
+    found: Floats = same * ((sizes.run**2 if samples.runs > 1 else 0.0) + drift)
+    return found
+
+
+def _noise(samples: Samples, sizes: Sizes, weights: Floats) -> Floats:
+    """Variance of each row alone [rows]."""
+    repeats = np.nan_to_num(np.square(samples.spread)) / samples.repeats
+    found: Floats = (sizes.noise**2 + repeats) / np.maximum(weights, 1e-8) + LEAST**2
+    return found
