@@ -68,13 +68,6 @@ def load_fpm(
         MissingProfileError: no such table.
         UnsupportedPlanError: several fit, or one holds several regimes; says how to choose.
         OutOfRangeError: no record of the table says a step and its time.
-
-    Example:
-        >>> from aisim_v41 import Request, policy
-        >>> eager = policy("sglang", decode_execution="eager")
-        >>> measured = load_fpm("gb300", policy=eager)
-        >>> measured.predict([Request(new_tokens=1, prefix_tokens=700, kind="decode")]).source
-        'interpolated'
     """
     from aisim_v41.estimators.fpm import Fpm
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -11,8 +12,18 @@ from aisim_v41.estimators.entry import ESTIMATORS, Estimator, compile
 from aisim_v41.estimators.result import Estimate
 from aisim_v41.hardware import Hardware
 from aisim_v41.plan.plan import Plan
-from contract import checks
+from contract import checks, measured
 from contract.checks import CHECKS, REPLAY, SGLANG, STEPS, Check
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forwards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Measured forwards of all sizes, for the estimator that has nothing to say without."""
+    root = tmp_path_factory.mktemp("forwards")
+    measured.publish_everywhere(root)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AISIM_V41_PATH", str(root))
+        yield
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

@@ -22,7 +22,7 @@ PLAN = Plan(model(), [Request(new_tokens=8)])
 
 def test_methods():
     assert "sol" in ESTIMATORS
-    for name in ("auto", *ESTIMATORS):
+    for name in ("auto", *ESTIMATORS.keys() - {"fpm"}):
         assert estimate(PLAN, gpu(), name).method in ESTIMATORS
         assert compile(model(), gpu(), method=name).method in ESTIMATORS
     assert estimate(PLAN, gpu()).latency_s == estimate(PLAN, gpu(), "op").latency_s
