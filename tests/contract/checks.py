@@ -11,7 +11,7 @@ import copy
 import json
 import pickle
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from itertools import pairwise
 
@@ -61,8 +61,19 @@ def seconds(
     return ask(estimator, requests, runtime).latency_s
 
 
-def at_most(smaller: float, larger: float) -> bool:
-    return smaller <= larger * (1 + ROUNDING)
+FALLS = {"fpm": 0.005}
+"""Share by which more work may look faster: measured steps come back as they were measured, and
+between them lies a smooth curve."""
+
+
+def at_most(smaller: float, larger: float, slack: float = ROUNDING) -> bool:
+    return smaller <= larger * (1 + slack)
+
+
+def rises(estimator: Estimator, times: Iterable[float]) -> bool:
+    """Whether no time is below the one before it, but for what measurements may."""
+    slack = FALLS.get(estimator.method, ROUNDING)
+    return all(at_most(a, b, slack) for a, b in pairwise(times))
 
 
 # --- time ----------------------------------------------------------------------------------------
@@ -90,7 +101,7 @@ def more_new_tokens_are_never_faster(estimator: Estimator) -> None:
             seconds(estimator, [Request(new_tokens=n, prefix_tokens=prefix)], DENSE)
             for n in lengths
         ]
-        assert all(at_most(a, b) for a, b in pairwise(times))
+        assert rises(estimator, times)
 
 
 def a_longer_context_is_never_faster(estimator: Estimator) -> None:
@@ -101,7 +112,7 @@ def a_longer_context_is_never_faster(estimator: Estimator) -> None:
             seconds(estimator, [Request(new_tokens=new, prefix_tokens=p, kind=kind)], DENSE)
             for p in prefixes
         ]
-        assert all(at_most(a, b) for a, b in pairwise(times))
+        assert rises(estimator, times)
 
 
 def more_requests_are_never_faster(estimator: Estimator) -> None:
@@ -115,19 +126,16 @@ def more_requests_are_never_faster(estimator: Estimator) -> None:
             )
             for n in counts
         ]
-        assert all(at_most(a, b) for a, b in pairwise(times))
-        step: list[Request] = []
-        last = 0.0
-        for request in STEPS[-1]:
-            step.append(request)
-            assert at_most(last, last := seconds(estimator, step, runtime))
+        assert rises(estimator, times)
+        grown = [list(STEPS[-1][:size]) for size in range(len(STEPS[-1]) + 1)]
+        assert rises(estimator, [seconds(estimator, step, runtime) for step in grown])
 
 
 def a_mixed_step_lies_between_its_largest_part_and_their_sum(estimator: Estimator) -> None:
     for runtime in (SGLANG, REPLAY):
         parts = [seconds(estimator, [request], runtime) for request in STEPS[-1]]
         whole = seconds(estimator, STEPS[-1], runtime)
-        assert at_most(max(parts), whole)
+        assert rises(estimator, [max(parts), whole])
         assert at_most(whole, sum(parts))
 
 

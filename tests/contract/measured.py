@@ -34,12 +34,8 @@ def steps() -> list[list[Request]]:
     ]
     for count, context in product(BATCHES, CONTEXTS):
         if count * context <= 500_000 or count == 1:
-            found.append(
-                [Request(new_tokens=1, prefix_tokens=context, kind="decode", count=count)]
-            )
-            found.append(
-                [Request(new_tokens=6, prefix_tokens=context, kind="verify", count=count)]
-            )
+            found.append([Request(new_tokens=1, prefix_tokens=context, kind="decode", count=count)])
+            found.append([Request(new_tokens=6, prefix_tokens=context, kind="verify", count=count)])
     return [*found, *(list(step) for step in STEPS)]
 
 

@@ -124,9 +124,8 @@ def fit_forwards(samples: Samples) -> ForwardFit:
     if len(every.samples) > MOST_ROWS:
         chosen = every.at(spread_out(every.samples.features, MOST_ROWS))
     rows = chosen.samples
-    phase = (rows.features[:, -1] > 0).astype(np.intp)
     noise = FIRST_NOISE
-    weights = apart(_ratio(rows, fit_physical(rows.terms, rows.seconds, noise)), phase)
+    weights = apart(_ratio(rows, fit_physical(rows.terms, rows.seconds, noise)), rows.features)
     for _ in range(ROUNDS):
         physical = fit_physical(rows.terms, rows.seconds, noise, weights)
         ratio = _ratio(rows, physical)

@@ -9,10 +9,11 @@ import numpy as np
 from scipy.linalg import cho_solve
 
 from aisim_v41.evidence.forwards.residual import Residual
-from aisim_v41.evidence.forwards.samples import Floats, Places
+from aisim_v41.evidence.forwards.samples import Floats
 
 FIRST_RATIO: Final = 0.35
-"""Distance [log] from the middle of the rows beyond which a row waits outside the first fit."""
+"""Distance [log] from the middle of its neighbours beyond which a row waits outside the first fit."""
+NEIGHBOURS: Final = 6
 FIRST_SPREADS: Final = 6.0
 """That distance in robust standard deviations, where the rows themselves are wider."""
 SPREADS: Final = 5.0
@@ -38,20 +39,24 @@ class Flag:
     reason: str
 
 
-def apart(residual: Floats, group: Places) -> Floats:
-    """Weights of a first fit: 0 for rows far from the middle of their group [rows].
+def apart(residual: Floats, features: Floats) -> Floats:
+    """Weights of a first fit: 0 for rows far from their neighbours [rows].
+
+    Neighbours are compared, not the fit, which may still be far off.
 
     Args:
         residual: log(measured/physical).
-        group: rows of one kind, for example of one phase.
+        features: [rows, axes].
     """
-    weights = np.ones(len(residual))
-    for one in np.unique(group):
-        rows = np.flatnonzero(group == one)
-        away = np.abs(residual[rows] - np.median(residual[rows]))
-        limit = max(FIRST_RATIO, FIRST_SPREADS * NORMAL * float(np.median(away)))
-        weights[rows] = away <= limit
-    return weights
+    rows = len(residual)
+    if rows <= NEIGHBOURS:
+        return np.ones(rows)
+    square = np.square(features).sum(axis=1)
+    distance = square[:, None] + square - 2.0 * features @ features.T
+    near = np.argsort(distance, axis=1, kind="stable")[:, : NEIGHBOURS + 1]
+    away = np.abs(residual - np.median(residual[near], axis=1))
+    limit = max(FIRST_RATIO, FIRST_SPREADS * NORMAL * float(np.median(away)))
+    return (away <= limit).astype(float)
 
 
 def unlike_the_others(found: Residual, residual: Floats, weights: Floats) -> Floats:

@@ -3,10 +3,11 @@
     time = floor + max(host x H, sum of factor_g x D_g)        an eager host runs ahead of the GPU
     time = floor + host x H + sum of factor_g x D_g            it waits for every step
 
-H and D_g are the seconds that operators predict (measured kernels where there are any, resources at
-peak otherwise), so that a factor of 1 is the prior and its inverse an efficiency relative to it.
-Factors are positive by construction and are drawn to the prior by its own uncertainty: with few
-rows they stay there, with many the rows decide.
+H and the first D_g are the seconds that operators predict, by family of kernels (measured where there
+are measurements, resources at peak otherwise): a factor of 1 is their prior. The other D_g are the
+ledger's resources at peak, family by family, for what an engine does otherwise than those kernels;
+their prior is small. Factors are positive by construction and are drawn to the prior by its own
+uncertainty: with few rows they stay there, with many the rows decide.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ HOST_PRIOR: Final = 0.5
 DEVICE_PRIOR: Final = 0.4
 """Of the logarithm of the factor that all device terms share."""
 TERM_PRIOR: Final = 0.5
-"""Of the logarithm of each term's factor beside it."""
+"""Of the logarithm of each family's factor beside it."""
+LEDGER_PRIOR: Final = (-1.5, 1.0)
+"""Middle and standard deviation of the logarithm of the factors of resources: beside kernels that are
+already priced, a fifth of the time at peak, give or take a factor of 2.7."""
 FLOOR_PRIOR: Final = 0.05
 """Scale of the floor, as a share of the median measured time."""
 SMALLEST_S: Final = 1e-9
@@ -114,25 +118,27 @@ def _fit(
     terms: Terms, seconds: Floats, noise: float, weights: Floats, composition: Composition
 ) -> tuple[float, Physical]:
     scale = float(np.median(seconds))
-    names = terms.names
-    spreads = np.array([HOST_PRIOR, DEVICE_PRIOR, *[TERM_PRIOR] * len(names), FLOOR_PRIOR])
+    names, resources = terms.names, len(terms.names) - terms.families
+    low, wide = LEDGER_PRIOR
+    middle = np.array([0.0, 0.0, *[0.0] * terms.families, *[low] * resources, 0.0])
+    spreads = np.array(
+        [HOST_PRIOR, DEVICE_PRIOR, *[TERM_PRIOR] * terms.families, *[wide] * resources, FLOOR_PRIOR]
+    )
     root = np.sqrt(weights) / noise
 
     def misses(theta: Floats) -> Floats:
         ratio = np.log(_seconds(theta, terms, scale, composition) / seconds)
-        return np.concatenate([root * ratio, theta / spreads])
+        return np.concatenate([root * ratio, (theta - middle) / spreads])
 
     def slopes(theta: Floats) -> Floats:
         by_row = root[:, None] * _slopes(theta, terms, scale, composition)
         return np.concatenate([by_row, np.diag(1.0 / spreads)])
 
-    low = np.full(len(spreads), -4.0)
-    low[-1] = 0.0
-    start = np.zeros(len(spreads))
+    least, most = np.full(len(spreads), -8.0), np.full(len(spreads), 4.0)
+    least[-1] = 0.0
+    start = middle.copy()
     start[-1] = 1e-3
-    end = least_squares(
-        misses, start, jac=slopes, bounds=(low, np.full(len(spreads), 4.0)), loss="soft_l1"
-    )
+    end = least_squares(misses, start, jac=slopes, bounds=(least, most), loss="soft_l1")
     shape = slopes(end.x)
     covariance: Floats = np.linalg.inv(shape.T @ shape).astype(np.float64)
     return float(end.cost), Physical(

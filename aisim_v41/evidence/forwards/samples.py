@@ -7,7 +7,7 @@ nothing here knows of requests, files or GPUs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -29,18 +29,20 @@ class Terms:
 
     Attributes:
         names: of the device terms.
+        families: how many of them, the first, are kernels as operators predict them; the others are
+            resources of the ledger at peak, for what kernels do otherwise than predicted.
         host_s: what the host needs to issue each step [steps].
-        device_s: seconds of the kernels by family, their overlap taken off in proportion
-            [steps, names].
+        device_s: seconds of the terms [steps, names].
     """
 
     names: tuple[str, ...]
+    families: int
     host_s: Floats
     device_s: Floats
 
     def at(self, rows: Places | npt.NDArray[np.bool_]) -> Terms:
         """A choice of steps."""
-        return Terms(names=self.names, host_s=self.host_s[rows], device_s=self.device_s[rows])
+        return replace(self, host_s=self.host_s[rows], device_s=self.device_s[rows])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

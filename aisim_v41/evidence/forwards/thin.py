@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from aisim_v41.evidence.forwards.flags import FIRST_RATIO, FIRST_SPREADS, NORMAL
-from aisim_v41.evidence.forwards.samples import NO_ORDER, Floats, Places, Samples, Terms
+from aisim_v41.evidence.forwards.samples import NO_ORDER, Floats, Places, Samples
 
 REPEATS: Final = 3
 """Rows of one step in one run from which on they say how wide they are."""
@@ -64,11 +64,9 @@ def merged(samples: Samples) -> Merged:
                 for row, log in zip(rows, logs, strict=True)
                 if abs(log - middle) > limit
             }
-    terms = samples.terms
     return Merged(
         Samples(
-            terms=Terms(names=terms.names, host_s=terms.host_s[first],
-                        device_s=terms.device_s[first]),
+            terms=samples.terms.at(first),
             features=samples.features[first], seconds=seconds, site=samples.site[first],
             run=samples.run[first], order=order,
             repeats=np.bincount(pair, samples.repeats).astype(np.float64),

@@ -10,7 +10,7 @@ NAMES = ("projection", "experts", "attention")
 
 
 def terms(host_s: Floats, device_s: Floats) -> Terms:
-    return Terms(names=NAMES, host_s=host_s, device_s=device_s)
+    return Terms(names=NAMES, families=len(NAMES), host_s=host_s, device_s=device_s)
 
 
 def drawn_terms(rows: int, seed: int, host_s: float = 0.0) -> Terms:

@@ -73,7 +73,7 @@ def test_it_is_kept_and_read_again():
      {"wild": [[1]]}, {"ratio": [float("nan")] * 20}, {"seen": None}],
 )  # fmt: skip
 def test_what_is_no_correction_is_refused(change: dict[str, object]):
-    with pytest.raises(SchemaError, match="learnt.json"):
+    with pytest.raises(SchemaError, match=r"learnt\.json"):
         Correction.from_dict({**taught(0.05, 20).to_dict(), **change}, where="learnt.json")
 
 
