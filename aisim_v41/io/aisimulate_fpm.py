@@ -23,12 +23,13 @@ from aisim_v41.errors import (
     nearest,
 )
 from aisim_v41.forwards.records import StepRecord, StepTotals
-from aisim_v41.io.arrow import MAX_FILE_BYTES, parquet_columns
 from aisim_v41.io.balanced import FAKE_KV, FAKE_REGIME, FakeKv, decode_point, prefill_point
 from aisim_v41.io.fields import number, require_choice, require_size, text, whole
 from aisim_v41.io.imported import Hint, Imported, Skipped
+from aisim_v41.io.parquet import parquet_columns
 from aisim_v41.plan.request import Request
 from aisim_v41.reading import read_bytes, read_mapping
+from aisim_v41.tables.arrow import MAX_FILE_BYTES
 
 FILE_NAME = "fpm_forward_perf.parquet"
 SIDECAR_SUFFIX = ".metadata.json"
@@ -56,7 +57,7 @@ _CELL: Mapping[int, tuple[str, ...]] = {
 _SIZES = ("tp", "pp", "dp", "moe_tp", "moe_ep", "cp")
 _PRECISIONS = ("weight_quantization", "gemm_quant_mode", "moe_quant_mode", "fmha_quant_mode",
                "comm_quant_mode", "kv_cache_dtype")  # fmt: skip
-_EXTRA = ("kv_seed_regime", "runtime_run_id", "cell_id")
+_EXTRA = ("kv_seed_regime", "runtime_run_id")
 _NAMES: Final[Mapping[str, str]] = {
     "model_path": "checkpoint",
     "system": "gpu",
@@ -181,6 +182,8 @@ def _cell(
     for place, row in enumerate(rows):
         if all(row[name] == value for name, value in asked.items()):
             cells.setdefault(tuple(row[name] for name in identity), []).append((place, row))
+    if not rows:
+        raise SchemaError(f"{file}: no rows")
     if not cells:
         there = {name: sorted({str(row[name]) for row in rows})[:_SHOWN] for name in asked}
         raise InvalidInputError(f"{file}: no cell with {dict(asked)!r:.300}; there are {there}")

@@ -8,10 +8,10 @@ block is in neither file, so a prefix is spread only where every usual size give
 
 from __future__ import annotations
 
-import math
 from typing import Final, Literal
 
 from aisim_v41.forwards.records import StepTotals
+from aisim_v41.io.forward_pass import population_variance, same_variance
 from aisim_v41.plan.request import Request
 
 BLOCK_TOKENS = (1, 16, 32, 64, 128, 256)
@@ -20,7 +20,6 @@ FAKE_REGIME = "fake_kv"
 """Regime of steps that read KV which no model computed, where they are kept."""
 FakeKv = Literal["skip", "mark"]
 FAKE_KV: Final = ("skip", "mark")
-_VARIANCE_ERROR = 1e-6
 
 Spread = tuple[tuple[int, int], ...]
 """Lengths and how many requests have each, in the order of the requests."""
@@ -120,8 +119,5 @@ def _paired(new: Spread, past: Spread) -> Prompts:
 def _fits(prompts: Prompts, variance: float | None) -> bool:
     if variance is None:
         return True
-    count = sum(times for _, _, times in prompts)
-    total = sum((new + past) * times for new, past, times in prompts)
-    squares = sum((new + past) ** 2 * times for new, past, times in prompts)
-    found = (count * squares - total**2) / count**2
-    return math.isclose(variance, found, rel_tol=_VARIANCE_ERROR, abs_tol=_VARIANCE_ERROR)
+    found = population_variance((new + past, times) for new, past, times in prompts)
+    return same_variance(variance, found)

@@ -25,6 +25,15 @@ from aisim_v41.units import MILLISECOND
 MAX_LENGTHS = 1 << 14
 """Most requests of a step whose lengths are listed; of more only sums are written."""
 
+_NOTHING_QUEUED = {
+    fpm.PREFILLS: 0,
+    fpm.PREFILL_TOKENS: 0,
+    fpm.PROMPT_VARIANCE: 0.0,
+    fpm.DECODES: 0,
+    fpm.DECODE_KV: 0,
+    fpm.DECODE_VARIANCE: 0.0,
+}
+
 
 class _Plan(Protocol):
     @property
@@ -66,13 +75,12 @@ def write_dynamo_fpm(
     left_out: list[Skipped] = []
     found: list[tuple[str, int | None, float, dict[str, Any]]] = []
     for place, step in enumerate(steps):
-        run, order, latency_s, what, reason = _read(step, place, worker)
-        scheduled = None if reason else _scheduled(what, kv_includes_current)
-        if scheduled is None:
-            reason = reason or "rows that verify drafts: FPM describes none"
+        run, order, latency_s, what = _read(step, place, worker)
+        reason = _unsayable(step, what)
+        if reason:
             left_out.append(Skipped(f"step {place}", reason))
         else:
-            found.append((run, order, latency_s, scheduled))
+            found.append((run, order, latency_s, _scheduled(what, kv_includes_current)))
     counters = _counters([(run, order) for run, order, _, _ in found])
     lines = [
         json.dumps(_message(run, counter, seconds, scheduled), separators=(",", ":"))
@@ -84,33 +92,48 @@ def write_dynamo_fpm(
 
 def _read(
     step: Any, place: int, worker: str
-) -> tuple[str, int | None, float, Sequence[Request] | StepTotals, str]:
-    """Run, order, seconds and requests of a step, and why it cannot be written."""
+) -> tuple[str, int | None, float, tuple[Request, ...] | StepTotals]:
+    """Run, order, seconds and requests of a step; requests without a new token do nothing."""
     if isinstance(step, StepRecord):
-        reason = "" if step.latency_ms is not None else f"no time: {step.status}"
-        seconds = (step.latency_ms or 0.0) * MILLISECOND
-        return step.run, step.order, seconds, step.step, reason
-    try:
-        return worker, place, float(step.latency_s), tuple(step.plan.requests), ""
-    except (AttributeError, TypeError, ValueError):
-        raise InvalidInputError(
-            f"steps[{place}] = {step!r:.60}: must be a StepRecord, or an estimate with plan and "
-            "latency_s"
-        ) from None
+        run, order, seconds = step.run, step.order, (step.latency_ms or 0.0) * MILLISECOND
+        if isinstance(step.step, StepTotals):
+            return run, order, seconds, step.step
+        requests = step.step
+    else:
+        try:
+            run, order, seconds = worker, place, float(step.latency_s)
+            requests = tuple(step.plan.requests)
+        except (AttributeError, TypeError, ValueError):
+            raise InvalidInputError(
+                f"steps[{place}] = {step!r:.60}: must be a StepRecord, or an estimate with plan "
+                "and latency_s"
+            ) from None
+    return run, order, seconds, tuple(r for r in requests if r.count and r.new_tokens)
 
 
-def _scheduled(what: Sequence[Request] | StepTotals, counted: bool) -> dict[str, Any] | None:
-    """``scheduled_requests`` of a step; None where it has rows that FPM does not describe."""
+def _unsayable(step: Any, what: tuple[Request, ...] | StepTotals) -> str:
+    """Why a step cannot be a message; nothing where it can."""
+    if isinstance(step, StepRecord) and step.latency_ms is None:
+        return f"no time: {step.status}"
     if isinstance(what, StepTotals):
+        return ""
+    if any(request.kind == "verify" for request in what):
+        return "rows that verify drafts: FPM describes none"
+    return "" if what else "no request with new tokens"
+
+
+def _scheduled(requests: tuple[Request, ...] | StepTotals, counted: bool) -> dict[str, Any]:
+    """``scheduled_requests`` of a step."""
+    if isinstance(requests, StepTotals):
         return _sums(
-            (what.prefill_requests, what.prefill_tokens, what.prefill_kv_tokens),
-            what.prefill_length_variance,
-            (what.decode_requests, what.decode_kv_tokens + what.decode_requests * counted),
-            what.decode_kv_variance,
+            (requests.prefill_requests, requests.prefill_tokens, requests.prefill_kv_tokens),
+            requests.prefill_length_variance,
+            (
+                requests.decode_requests,
+                requests.decode_kv_tokens + requests.decode_requests * counted,
+            ),
+            requests.decode_kv_variance,
         )
-    requests = [request for request in what if request.count and request.new_tokens]
-    if any(request.kind == "verify" for request in requests) or not requests:
-        return None
     prefills = [request for request in requests if request.kind == "prefill"]
     decodes = [request for request in requests if request.kind == "decode"]
     scheduled = _sums(
@@ -119,12 +142,12 @@ def _scheduled(what: Sequence[Request] | StepTotals, counted: bool) -> dict[str,
             sum(r.count * r.new_tokens for r in prefills),
             sum(r.count * r.prefix_tokens for r in prefills),
         ),
-        _variance([(r.prompt_tokens or r.end, r.count) for r in prefills]),
+        fpm.population_variance((r.prompt_tokens or r.end, r.count) for r in prefills),
         (
             sum(r.count for r in decodes),
             sum(r.count * (r.prefix_tokens + counted) for r in decodes),
         ),
-        _variance([(r.prefix_tokens, r.count) for r in decodes]),
+        fpm.population_variance((r.prefix_tokens, r.count) for r in decodes),
     )
     if sum(request.count for request in requests) <= MAX_LENGTHS:
         pairs = [
@@ -155,13 +178,6 @@ def _sums(
     return {name: value for name, value in scheduled.items() if value is not None}
 
 
-def _variance(lengths: list[tuple[int, int]]) -> float:
-    count = sum(times for _, times in lengths)
-    total = sum(length * times for length, times in lengths)
-    squares = sum(length**2 * times for length, times in lengths)
-    return (count * squares - total**2) / count**2 if count else 0.0
-
-
 def _message(run: str, counter: int, seconds: float, scheduled: dict[str, Any]) -> dict[str, Any]:
     return {
         "version": fpm.VERSION,
@@ -170,7 +186,7 @@ def _message(run: str, counter: int, seconds: float, scheduled: dict[str, Any]) 
         "counter_id": counter,
         "wall_time": seconds,
         fpm.SCHEDULED: scheduled,
-        fpm.QUEUED: _sums((0, 0, 0), 0.0, (0, 0), 0.0),
+        fpm.QUEUED: _NOTHING_QUEUED,
     }
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -232,20 +232,26 @@ def _split(
     _same(PREFILL_KV, load.prefill_kv, sum(past for _, past in prefill))
     _same(DECODE_KV, load.decode_kv, sum(decode))
     if decode and load.decode_variance is not None:
-        found = population_variance(decode)
-        if not math.isclose(
-            load.decode_variance, found, rel_tol=_VARIANCE_ERROR, abs_tol=_VARIANCE_ERROR
-        ):
+        found = population_variance((past, 1) for past in decode)
+        if not same_variance(load.decode_variance, found):
             raise SchemaError(
                 f"{DECODE_VARIANCE} = {load.decode_variance:g}, but the lengths have {found:g}"
             )
     return prefill, decode
 
 
-def population_variance(lengths: list[int]) -> float:
-    """Population variance of whole numbers, exact until the last division."""
-    count, total = len(lengths), sum(lengths)
-    return (count * sum(length**2 for length in lengths) - total**2) / count**2
+def population_variance(groups: Iterable[tuple[int, int]]) -> float:
+    """Population variance of whole numbers, as (number, how often), exact until the division."""
+    groups = list(groups)
+    count = sum(times for _, times in groups)
+    total = sum(number * times for number, times in groups)
+    squares = sum(number**2 * times for number, times in groups)
+    return (count * squares - total**2) / count**2 if count else 0.0
+
+
+def same_variance(said: float, found: float) -> bool:
+    """Whether a variance that an emitter summed up as it went is this one."""
+    return math.isclose(said, found, rel_tol=_VARIANCE_ERROR, abs_tol=_VARIANCE_ERROR)
 
 
 def grouped(requests: list[Request]) -> tuple[Request, ...]:

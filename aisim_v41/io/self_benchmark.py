@@ -197,7 +197,7 @@ def _check_ranks(ranks: Sequence[_Rank]) -> None:
     """Refuse rank files that are not those of one run."""
     first = ranks[0]
     seen = sorted(rank.rank for rank in ranks)
-    if seen != list(range(first.ranks)):
+    if len(seen) != first.ranks or seen != list(range(len(seen))):
         raise SchemaError(
             f"{first.place}: run {first.run!r:.60} has {first.ranks} ranks, found files of ranks "
             f"{', '.join(map(str, seen))}; give the folder that has all of them once"
