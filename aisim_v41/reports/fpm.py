@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
-from aisim_v41.reports.fpm_errors import ErrorRow, LeftOut
+from aisim_v41.validation.forwards import MethodError
+from aisim_v41.validation.plain import Phase
 
-Phase = Literal["prefill", "decode", "verify", "mixed"]
-PHASES: tuple[Phase, ...] = ("prefill", "decode", "verify", "mixed")
+LeftOutBy = Literal["site", "run"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
 AXES = {
     "new_tokens": "new tokens of the step",
     "prefix_tokens": "prefix tokens a request",
@@ -26,15 +27,15 @@ AXES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One measured step.
+    """One step, measured in one process run.
 
     Attributes:
-        phase: "prefill", "decode" or "verify" where all requests are of one kind, else "mixed".
+        phase: "prefill", "decode" (verify steps too) or "mixed".
         requests: requests of the step.
         new_tokens: rows that the step computes [tokens].
         prefix_tokens: positions computed before, the mean over its requests [tokens].
         order: position in its run; None where it was not recorded.
-        measured_ms: its time, the median of its samples [ms].
+        measured_ms: its time, the median of its records [ms].
         samples: measurements behind that time.
         flag: why it is not believed; "" for a sound one.
     """
@@ -56,6 +57,24 @@ class Point:
         """Its place on one of `AXES`; None where that was not recorded."""
         value = getattr(self, name)
         return None if value is None else float(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOutPoint:
+    """A point, predicted by a fit that did not see it.
+
+    Attributes:
+        point: its place in the report's points.
+        by: what was left out with it: every record of its "site", which is the same step in any
+            run (in large tables: those of several sites at once), or of its process "run".
+        predicted_ms, low_ms, high_ms: the prediction and its band [ms].
+    """
+
+    point: int
+    by: LeftOutBy
+    predicted_ms: float
+    low_ms: float
+    high_ms: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,38 +101,41 @@ class Term:
     """One fitted term of the physical part.
 
     Attributes:
-        name: what takes the time.
-        share: share of the time of the measured steps that it stands for.
-        prior: its coefficient before any measurement of this identity.
-        coefficient: its fitted coefficient; both multiply the time that the ledger gives.
+        name: "floor", "host", or a family of kernels.
+        share: its seconds over those of the measured steps; kernels behind a longer host count
+            though nobody waits for them.
+        prior: what its seconds by operators are multiplied by before anything is measured; None
+            for the floor, which has no such seconds.
+        factor: what they are multiplied by after the fit.
     """
 
     name: str
     share: float
-    prior: float
-    coefficient: float
+    prior: float | None
+    factor: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regime:
-    """One label of the source in this identity, and how its times compare with the report's."""
+    """Records of this identity that belong together, and their times [ms]."""
 
     name: str
     points: int
-    median_ms: float
+    low_ms: float
+    high_ms: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """What the bands promise, and what they held.
+    """What bands promise, and what they held.
 
     Attributes:
         level: the nominal share.
-        held: share of left-out records inside, by what was left out; None without a left-out one.
+        held: share of left-out steps inside, by what was left out.
     """
 
     level: float
-    held: Mapping[str, float | None]
+    held: Mapping[str, float]
 
 
 class SiteLeftOut(NamedTuple):
@@ -121,7 +143,7 @@ class SiteLeftOut(NamedTuple):
 
     point: Point
     residual: float
-    predicted: LeftOut
+    predicted: LeftOutPoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,13 +153,16 @@ class FpmReport:
     Attributes:
         gpu, identity, slug: whose time this is: the fields of the identity as plain values, and
             the name of its folder.
-        regime: the label that was chosen; "" where there is one only.
+        regime: name of the regime that is reported.
         statuses: records by status; only those that are "ok" have a time.
         aggregates: records of totals that leave more than one step possible.
         runs: records of each process run.
-        points: steps with a time that describe one step, in the table's order.
-        coverage, errors, left_out, terms, noise, regimes, band: see their types; ``noise`` are
-            relative standard deviations by cause.
+        points: measured steps of the regime: records of one step in one run are one point.
+        thinned: points that stand for all of them in the fit; only those are left out.
+        composition: how host and kernels meet: "overlapped" (the longer one counts) or "added".
+        noise: standard deviations of log(time) by cause.
+        errors: of the left-out points and of plain predictors, by what was left out.
+        coverage, left_out, terms, regimes, band: see their types.
         notice, licence, sources: whose data it is.
     """
 
@@ -149,9 +174,11 @@ class FpmReport:
     aggregates: int
     runs: Mapping[str, int]
     points: tuple[Point, ...]
+    thinned: int
     coverage: tuple[Covered, ...]
-    left_out: tuple[LeftOut, ...]
-    errors: tuple[ErrorRow, ...]
+    left_out: tuple[LeftOutPoint, ...]
+    errors: Mapping[LeftOutBy, tuple[MethodError, ...]]
+    composition: str
     terms: tuple[Term, ...]
     noise: Mapping[str, float]
     regimes: tuple[Regime, ...]

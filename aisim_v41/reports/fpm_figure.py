@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aisim_v41.errors import InvalidInputError, MissingProfileError
-from aisim_v41.reports.fpm import AXES, PHASES, FpmReport, Phase, SiteLeftOut
+from aisim_v41.reports.fpm import AXES, PHASES, FpmReport, SiteLeftOut
+from aisim_v41.reports.fpm_text import owner
+from aisim_v41.validation.plain import Phase
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,16 +23,17 @@ FORMATS = (".png", ".svg", ".pdf")
 COLOURS: dict[Phase, str] = {
     "prefill": "#0072B2",
     "decode": "#D55E00",
-    "verify": "#009E73",
     "mixed": "#CC79A7",
 }
 """One colour a phase, told apart by colour-blind eyes (palette of Okabe and Ito)."""
-MARKERS: dict[Phase, str] = {"prefill": "o", "decode": "s", "verify": "^", "mixed": "D"}
+MARKERS: dict[Phase, str] = {"prefill": "o", "decode": "s", "mixed": "D"}
 GREY = "#555555"
 SIZE_INCHES = (13.0, 8.6)
 DOTS_PER_INCH = 130
 WIDE = 4.0
 """Slowest over fastest time from which an axis of times is logarithmic."""
+BEYOND = 1.5
+"""How far a logarithmic axis goes beyond its largest value."""
 LEAST_RESIDUAL_PERCENT = 1.0
 """Residual that an axis shows at least."""
 
@@ -51,12 +54,11 @@ def figure(report: FpmReport) -> Figure:
         ) from None
 
     drawn = Figure(figsize=SIZE_INCHES, dpi=DOTS_PER_INCH, facecolor="white", layout="constrained")
-    grid = drawn.add_gridspec(2, 4, height_ratios=[1.25, 1.0])
-    against, covered = drawn.add_subplot(grid[0, :2]), drawn.add_subplot(grid[0, 2:])
-    predicted_against_measured(report, against)
-    coverage_map(report, covered)
+    top, bottom = drawn.subfigures(2, 1, height_ratios=[1.25, 1.0], squeeze=False).flat
+    predicted_against_measured(report, top.add_subplot(1, 2, 1))
+    coverage_map(report, top.add_subplot(1, 2, 2))
     for place, axis in enumerate(AXES):
-        ax = residual_along(report, axis, drawn.add_subplot(grid[1, place]))
+        ax = residual_along(report, axis, bottom.add_subplot(1, len(AXES), place + 1))
         if place:
             ax.set_ylabel("")
             ax.tick_params(labelleft=False)
@@ -69,22 +71,34 @@ def figure(report: FpmReport) -> Figure:
     return drawn
 
 
-def write_figure(report: FpmReport, path: Path) -> None:
-    """The figure as a file; its format follows from the name.
+def check_figure_path(path: Path) -> None:
+    """Refuse a name under which no figure could be written, before any work is done for it.
 
     Raises:
         InvalidInputError: a name of another kind, or a folder that does not exist.
-        MissingProfileError: matplotlib is not installed.
     """
     if path.suffix.lower() not in FORMATS:
         raise InvalidInputError(f"figure {path}: its name must end in {', '.join(FORMATS)}")
     if not path.parent.is_dir():
         raise InvalidInputError(f"figure {path}: there is no folder {path.parent}")
+
+
+def write_figure(report: FpmReport, path: Path) -> None:
+    """The figure as a file; its format follows from the name.
+
+    Raises:
+        InvalidInputError: as `check_figure_path`.
+        MissingProfileError: matplotlib is not installed.
+    """
+    check_figure_path(path)
     figure(report).savefig(path)
 
 
 def predicted_against_measured(report: FpmReport, ax: Axes) -> Axes:
-    """Every left-out step: measured [ms] across, predicted [ms] with its band upwards."""
+    """Every left-out step: measured [ms] across, predicted [ms] with its band upwards.
+
+    The scale is that of sound points; flagged ones beyond it are drawn at its edge.
+    """
     for phase in PHASES:
         rows = _sound(report, phase)
         if not rows:
@@ -105,18 +119,21 @@ def predicted_against_measured(report: FpmReport, ax: Axes) -> Axes:
             alpha=0.75,
             label=phase,
         )
-    times = [p.measured_ms for p in report.points]
-    _cross_out(
-        ax, [(row.point.measured_ms, row.predicted.predicted_ms) for row in _flagged(report)]
-    )
+    sound = [row for row in report.site_left_out if not row.point.flag]
+    times = [row.point.measured_ms for row in sound]
     if times:
         if max(times) > WIDE * min(times):
             _plain_ticks(ax, "log")
-        ends = (min(times), max(times))
+        ends = (
+            min(*times, *(row.predicted.low_ms for row in sound)),
+            max(*times, *(row.predicted.high_ms for row in sound)),
+        )
+        crossed = [(r.point.measured_ms, r.predicted.predicted_ms) for r in _flagged(report)]
+        _cross_out(ax, [(_within(ends, across), _within(ends, up)) for across, up in crossed])
         ax.plot(ends, ends, color=GREY, linewidth=0.9, linestyle="--", label="equal", zorder=0)
         ax.legend(fontsize=8, frameon=False)
     ax.set_title(
-        f"One site left out, bands of {100 * report.band.level:g} %", fontsize=10, loc="left"
+        f"The site left out, bands of {100 * report.band.level:g} %", fontsize=10, loc="left"
     )
     ax.set_xlabel("measured [ms]")
     ax.set_ylabel("predicted [ms]")
@@ -140,8 +157,8 @@ def coverage_map(report: FpmReport, ax: Axes) -> Axes:
                 label=f"{phase}, {requests} request{'s' if requests != 1 else ''}",
             )
     _plain_ticks(ax, "symlog")
-    ax.set_xlim(left=0)
-    ax.set_ylim(bottom=-0.3)
+    ax.set_xlim(0, BEYOND * max(ax.dataLim.x1, 1.0))
+    ax.set_ylim(-0.3, BEYOND * max(ax.dataLim.y1, 1.0))
     if report.points:
         ax.legend(fontsize=8, frameon=False, ncols=2 if len(report.coverage) > 5 else 1)
     ax.set_title("What was measured", fontsize=10, loc="left")
@@ -171,11 +188,11 @@ def residual_along(report: FpmReport, axis: str, ax: Axes) -> Axes:
             linewidths=0,
         )
     crossed = _places(_flagged(report), axis)
-    _cross_out(ax, [(across, max(-largest, min(largest, up))) for across, up in crossed])
+    _cross_out(ax, [(across, _within((-largest, largest), up)) for across, up in crossed])
     ax.set_ylim(-1.1 * largest, 1.1 * largest)
     if axis in ("new_tokens", "prefix_tokens"):
         _plain_ticks(ax, "symlog", across=True)
-        ax.set_xlim(left=-0.3)
+        ax.set_xlim(-0.3, BEYOND * max(ax.dataLim.x1, 1.0))
     else:
         from matplotlib.ticker import MaxNLocator
 
@@ -201,6 +218,10 @@ def _places(rows: list[SiteLeftOut], axis: str) -> list[tuple[float, float]]:
         for row in rows
         if (across := row.point.axis(axis)) is not None
     ]
+
+
+def _within(ends: tuple[float, float], value: float) -> float:
+    return max(ends[0], min(ends[1], value))
 
 
 def _cross_out(ax: Axes, places: Sequence[tuple[float, float]]) -> None:
@@ -231,7 +252,7 @@ def _plain_ticks(ax: Axes, scale: str, *, across: bool = False) -> None:
 
 
 def _title(report: FpmReport) -> str:
-    regime = f", regime {report.regime}" if report.regime else ""
+    regime = f", regime {report.regime}" if len(report.regimes) > 1 else ""
     runs = f"{len(report.runs)} process run{'s' if len(report.runs) != 1 else ''}"
     return (
         f"{report.gpu}, {report.slug}{regime}: {len(report.points)} measured steps of {runs}, "
@@ -240,6 +261,6 @@ def _title(report: FpmReport) -> str:
 
 
 def _source(report: FpmReport) -> str:
-    named = sorted({str(next(iter(source.values()), "")) for source in report.sources} - {""})
-    told = f"Data: {report.notice} ({report.licence})" + (f"; {', '.join(named)}" if named else "")
+    files = sorted({source["file"] for source in report.sources})
+    told = f"Data: {owner(report)}" + (f"; {', '.join(files)}" if files else "")
     return "\n".join(textwrap.wrap(told, 230)[:3])

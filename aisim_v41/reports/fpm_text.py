@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from aisim_v41.reports.fpm import AXES, FpmReport, Point
-from aisim_v41.reports.fpm_errors import ErrorRow
+from aisim_v41.validation.forwards import errors_text
 
 WIDTH = 100
 """Columns of a terminal that the text fits into."""
-NAMES = {
-    "fpm": "FPM",
-    "constant": "constant per phase",
-    "linear": "linear in totals",
-}
+LEAST_SHARE = 0.001
+"""Share of the time from which on a term is told."""
 BINS = 4
 """Ranges of an axis for which residuals are told."""
 
@@ -27,7 +23,7 @@ def report_text(report: FpmReport) -> str:
         _head(report),
         _identity(report.identity),
         _coverage(report),
-        _errors(report.errors),
+        _errors(report),
         _band(report),
         _residuals(report),
         _terms(report),
@@ -35,6 +31,20 @@ def report_text(report: FpmReport) -> str:
         _regimes(report),
         _flagged(report.flagged),
         _sources(report),
+    ]
+    return "\n\n".join(block for block in blocks if block)
+
+
+def fit_text(report: FpmReport) -> str:
+    """What a fit says: the part of the report that is not about coverage and axes."""
+    blocks = [
+        _head(report),
+        _terms(report),
+        _noise(report),
+        _errors(report),
+        _band(report),
+        _regimes(report),
+        _flagged(report.flagged),
     ]
     return "\n\n".join(block for block in blocks if block)
 
@@ -56,37 +66,33 @@ def _head(report: FpmReport) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in report.statuses.items())
     lines = [
         f"{report.gpu}, {report.slug}",
-        f"{sum(report.statuses.values())} records ({counts}) of {len(report.runs)} process "
-        f"run{'s' if len(report.runs) != 1 else ''}, {len(report.points)} of them steps with a "
-        "time",
+        f"{sum(report.statuses.values())} records ({counts}); regime {report.regime}: "
+        f"{len(report.points)} measured steps of {len(report.runs)} process "
+        f"run{'s' if len(report.runs) != 1 else ''}",
     ]
-    if report.regime:
-        lines.append(f"regime: {report.regime}")
+    if report.thinned < len(report.points):
+        lines.append(f"{report.thinned} of them, far apart, stand for all in the fit")
     if report.aggregates:
         lines.append(f"{report.aggregates} records are totals that leave several steps possible")
     return "\n".join(lines)
 
 
 def _identity(identity: Mapping[str, Any]) -> str:
-    fields = dict(_flat("", identity))
-    width = max(map(len, fields), default=0)
+    """Fields of both halves, those of the plan first."""
+    fields = {**identity["execution"], **identity["build"]}
+    settings = fields.pop("settings")
+    fields |= {f"settings.{name}": value for name, value in settings.items()}
+    width = max(map(len, fields))
     lines = ["identity"]
     for name, value in fields.items():
         lines += textwrap.wrap(
-            value,
+            "-" if value is None else str(value),
             WIDTH,
             initial_indent=f"  {name:<{width}}  ",
             subsequent_indent=" " * (width + 4),
+            break_on_hyphens=False,
         )
     return "\n".join(lines)
-
-
-def _flat(prefix: str, fields: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    for name, value in fields.items():
-        if isinstance(value, Mapping):
-            yield from _flat(f"{prefix}{name}.", value)
-        else:
-            yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value)
 
 
 def _range(low: float, high: float, form: str = ",.0f") -> str:
@@ -112,35 +118,16 @@ def _coverage(report: FpmReport) -> str:
     return "\n".join(columns(head, rows, 1))
 
 
-def _errors(errors: tuple[ErrorRow, ...]) -> str:
-    head = (
-        "left out", "phase", "predictor", "cases", "median |err|", "p90 |err|", "MAPE", "bias",
-        "in band",
-    )  # fmt: skip
-    rows = [
-        (
-            f"one {row.by}",
-            row.phase,
-            NAMES[row.predictor],
-            str(row.cases),
-            f"{row.median:.1%}",
-            f"{row.p90:.1%}",
-            f"{row.mape:.1%}",
-            f"{row.bias:+.1%}",
-            "-" if row.in_band is None else f"{row.in_band:.0%}",
-        )
-        for row in errors
+def _errors(report: FpmReport) -> str:
+    blocks = [
+        f"errors with the {by} left out\n{errors_text(rows)}" for by, rows in report.errors.items()
     ]
-    if not rows:
-        return "nothing can be left out: one site of one run"
-    return "\n".join(columns(head, rows, 3))
+    return "\n\n".join(blocks) or "nothing can be left out: one site of one run"
 
 
 def _band(report: FpmReport) -> str:
     held = ", ".join(
-        f"{share:.0%} with one {by} left out"
-        for by, share in report.band.held.items()
-        if share is not None
+        f"{share:.0%} with the {by} left out" for by, share in report.band.held.items()
     )
     level = f"{report.band.level:.0%}".replace("%", " %")
     return f"bands of {level} hold {held}" if held else ""
@@ -155,7 +142,7 @@ def _residuals(report: FpmReport) -> str:
             continue
         ranges = _binned(found)
         lines.append(f"  {name}: " + "; ".join(ranges))
-    title = "median of predicted / measured - 1 along each axis, one site left out"
+    title = "median of predicted / measured - 1 along each axis, the site left out"
     return "\n".join([title, *lines]) if lines else ""
 
 
@@ -184,39 +171,49 @@ def _binned(found: list[tuple[float, float]]) -> list[str]:
     ]
 
 
+COMPOSITIONS = {
+    "overlapped": "time = floor + the longer of host and kernels",
+    "added": "time = floor + host + kernels",
+}
+
+
 def _terms(report: FpmReport) -> str:
+    shown = [term for term in report.terms if term.share >= LEAST_SHARE or term.name == "floor"]
     rows = [
-        (term.name, f"{term.share:.1%}", f"{term.prior:.4g}", f"{term.coefficient:.4g}")
-        for term in report.terms
+        (term.name, f"{term.share:.1%}", _factor(term.prior), _factor(term.factor))
+        for term in shown
     ]
-    return "\n".join(columns(("fitted terms", "share of time", "prior", "fitted"), rows, 1))
+    title = f"{COMPOSITIONS[report.composition]}, then the local correction"
+    lines = [title, *columns(("term", "share of time", "prior", "fitted"), rows, 1)]
+    if len(shown) < len(report.terms):
+        lines.append(f"and {len(report.terms) - len(shown)} terms below {LEAST_SHARE:.1%} each")
+    return "\n".join(lines)
+
+
+def _factor(value: float | None) -> str:
+    return "-" if value is None else f"x {value:.3f}"
 
 
 def _noise(report: FpmReport) -> str:
-    if not report.noise:
-        return ""
-    return "noise: " + ", ".join(f"{name} {share:.2%}" for name, share in report.noise.items())
+    told = ", ".join(f"{name} {size:.2%}" for name, size in report.noise.items())
+    return f"noise (standard deviations): {told}" if told else ""
 
 
 def _regimes(report: FpmReport) -> str:
     if len(report.regimes) < 2:
         return ""
-    lines = ["regimes of this identity; they never mix"]
-    lines += columns(
-        ("  regime", "points", "median ms"),
-        [
-            (f"  {one.name or '(without a label)'}", str(one.points), f"{one.median_ms:,.1f}")
-            for one in report.regimes
-        ],
-        1,
-    )
+    rows = [
+        (one.name, str(one.points), _range(one.low_ms, one.high_ms, ",.1f"))
+        for one in report.regimes
+    ]
+    lines = columns(("regimes, never mixed", "records", "ms"), rows, 1)
     return "\n".join(lines)
 
 
 def _flagged(flagged: tuple[Point, ...]) -> str:
     if not flagged:
         return "flagged: none"
-    lines = [f"flagged: {len(flagged)}, kept in the table and fitted around"]
+    lines = [f"flagged: {len(flagged)}, kept in the table and not believed"]
     for point in flagged:
         named = f"{point.run}, {point.point or point.phase}"
         lines += textwrap.wrap(
@@ -228,8 +225,14 @@ def _flagged(flagged: tuple[Point, ...]) -> str:
     return "\n".join(lines)
 
 
+def owner(report: FpmReport) -> str:
+    """Whose numbers these are, and under which licence."""
+    whose = "; ".join(report.notice.splitlines())
+    return f"{whose} ({report.licence})" if whose else f"licence {report.licence}"
+
+
 def _sources(report: FpmReport) -> str:
-    lines = [f"data: {report.notice} ({report.licence})"]
+    lines = textwrap.wrap(f"data: {owner(report)}", WIDTH, subsequent_indent="  ")
     for source in report.sources:
         told = ", ".join(str(value) for value in source.values() if value not in ("", None))
         lines += textwrap.wrap(told, WIDTH, initial_indent="  ", subsequent_indent="    ")

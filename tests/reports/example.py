@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from aisim_v41.reports.fpm import Band, FpmReport, Point, Regime, Term, coverage_of
-from aisim_v41.reports.fpm_errors import LeftOut, error_row
+import aisim_v41 as aisim
+from aisim_v41.reports.fpm import (
+    Band,
+    FpmReport,
+    LeftOutPoint,
+    Point,
+    Regime,
+    Term,
+    coverage_of,
+)
+from aisim_v41.validation.forwards import LeftOut, left_out_errors
 
 
 def point(
@@ -25,45 +34,64 @@ POINTS = (
     point("decode", 1, 1, 2048, 84.0, order=4),
     point("decode", 2, 2, 1024, 400.0, order=5, flag="5 times its neighbours"),
     point("mixed", 3, 66, 700.0, 130.0),
-    point("verify", 1, 6, 1024, 90.0),
+    point("decode", 1, 6, 1024, 90.0),
 )
 PREDICTED = (101.0, 108.0, 99.0, 117.0, 81.0, 83.0, 82.0, 131.0, 88.0)
 
 
 def site_left_out():
     return tuple(
-        LeftOut(point=place, by="site", predicted_ms=made, low_ms=made - 4.0, high_ms=made + 5.0)
+        LeftOutPoint(
+            point=place, by="site", predicted_ms=made, low_ms=made - 4.0, high_ms=made + 5.0
+        )
         for place, made in enumerate(PREDICTED)
     )
 
 
+def errors():
+    """Of the first four points, two of which are one site."""
+    prefills = [(64, 0), (128, 0), (64, 0), (128, 512)]
+    return left_out_errors(
+        LeftOut(
+            steps=[[aisim.Request(new_tokens=n, prefix_tokens=p)] for n, p in prefills],
+            measured_s=[p.measured_ms / 1e3 for p in POINTS[:4]],
+            groups=["a", "b", "a", "c"],
+            predicted_s=[made / 1e3 for made in PREDICTED[:4]],
+            low_s=[(made - 4.0) / 1e3 for made in PREDICTED[:4]],
+            high_s=[(made + 5.0) / 1e3 for made in PREDICTED[:4]],
+        )
+    )
+
+
 def report(**changes) -> FpmReport:
-    prefill = [p.measured_ms for p in POINTS[:4]]
     given = {
         "gpu": "gb300",
-        "identity": {"engine": "sglang", "settings": {"tp": 4, "dspark": False}},
+        "identity": {
+            "build": {"engine": "sglang", "image": "none", "settings": {"dspark": False}},
+            "execution": {"gpu": "gb300", "tp": 4},
+        },
         "slug": "sglang-tp4-replay_off-eager-sync_wall-0123456789abcdef",
-        "regime": "",
+        "regime": "all",
         "statuses": {"ok": 9, "out_of_memory": 1},
         "aggregates": 2,
         "runs": {"one": 8, "two": 1},
         "points": POINTS,
+        "thinned": len(POINTS),
         "coverage": coverage_of(POINTS),
         "left_out": site_left_out(),
-        "errors": (
-            error_row("site", "prefill", "fpm", prefill, PREDICTED[:4],
-                      [(made - 4.0, made + 5.0) for made in PREDICTED[:4]]),
-            error_row("site", "prefill", "constant", prefill, [110.0] * 4),
-        ),
+        "errors": {"site": errors()},
+        "composition": "overlapped",
         "terms": (
-            Term(name="host", share=0.9, prior=1.0, coefficient=1.05),
-            Term(name="hbm", share=0.1, prior=1.3, coefficient=1.21),
+            Term(name="floor", share=0.02, prior=None, factor=None),
+            Term(name="host", share=0.98, prior=1.0, factor=1.05),
+            Term(name="experts", share=0.1, prior=1.0, factor=1.21),
+            Term(name="experts link", share=0.0002, prior=0.223, factor=0.223),
         ),
-        "noise": {"repeat": 0.004, "run": 0.031},
-        "regimes": (Regime(name="", points=9, median_ms=100.0),),
-        "band": Band(level=0.9, held={"site": 0.875, "run": None}),
+        "noise": {"repeats of a point": 0.004, "between runs": 0.031},
+        "regimes": (Regime(name="all", points=9, low_ms=80.0, high_ms=400.0),),
+        "band": Band(level=0.9, held={"site": 0.875}),
         "licence": "Apache-2.0",
         "notice": "Copyright somebody",
-        "sources": ({"id": "campaign", "path": "steps.csv"},),
+        "sources": ({"file": "steps.csv", "commit": "abc"},),
     }  # fmt: skip
     return FpmReport(**{**given, **changes})

@@ -1,0 +1,97 @@
+"""docs/fpm.md: its errors are those of the reports, its shell lines run.
+
+``python -m tests.reports.test_page`` rewrites the errors.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aisim_v41.estimators.fpm_tables import load_fpm
+from aisim_v41.reports.fpm_report import report_of
+from aisim_v41.validation.forwards import errors_text
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/fpm.md"
+QUOTED = (
+    ("gb300", "sglang-tp4-replay_off", None, "run"),
+    ("gb300", "sglang-tp4-replay_on", None, "run"),
+    ("gb200", None, "historical_2026_09_10", "site"),
+)
+"""GPU, identity, regime, and what is left out."""
+REMEDY = "run: python -m tests.reports.test_page"
+_NUMBER = re.compile(r"[-+]?\d+\.\d")
+_ERRORS = re.compile(r"(?<=<!-- fpm errors: begin -->\n).*?(?=<!-- fpm errors: end -->)", re.DOTALL)
+
+
+def errors_block() -> str:
+    """Errors of the packaged forwards, as the page has them."""
+    blocks = []
+    for gpu, identity, regime, by in QUOTED:
+        report = report_of(load_fpm(gpu, identity=identity, regime=regime))
+        options = f" --identity {identity}" if identity else ""
+        options += f" --regime {regime}" if regime else ""
+        lines = "\n".join(line.rstrip() for line in errors_text(report.errors[by]).splitlines())
+        blocks.append(f"# aisim-v41 fpm fit {gpu}{options}: the {by} left out\n{lines}")
+    return "```\n" + "\n\n".join(blocks) + "\n```\n"
+
+
+def fenced(language: str) -> str:
+    (block,) = re.findall(rf"^```{language}\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+    return block
+
+
+def test_errors_are_those_of_the_reports():
+    """To a tenth of a percent: the last digit may depend on how a machine adds."""
+    found = _ERRORS.search(PAGE.read_text(encoding="utf-8"))
+    assert found is not None, "docs/fpm.md has lost the markers of its errors"
+    said, told = found[0], errors_block()
+    assert _NUMBER.sub("#", said) == _NUMBER.sub("#", told), REMEDY
+    numbers = [[float(n) for n in _NUMBER.findall(text)] for text in (said, told)]
+    assert numbers[0] == pytest.approx(numbers[1], abs=0.11), REMEDY
+
+
+def test_the_shell_lines_run(tmp_path: Path):
+    (tmp_path / "mine.yaml").write_text(fenced("yaml"))
+    lines = ["new_tokens,prefix_tokens,kind,count,latency_ms,order"]
+    for count in (1, 2, 4, 8):
+        for context in (128, 512, 1024, 2048, 4096):
+            latency = 150 + count + context / 1024
+            lines.append(f"1,{context},decode,{count},{latency},{len(lines)}")
+    (tmp_path / "monday.csv").write_text("\n".join(lines))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    told: dict[str, str] = {}
+    for line in fenced("sh").splitlines():
+        program, *words = shlex.split(line)
+        if program == "export":
+            name, _, value = words[0].partition("=")
+            environment[name] = value
+            continue
+        assert program == "aisim-v41"
+        key = next(iter((tmp_path / "measured/profiles/gb300/fpm").glob("*")), tmp_path).name
+        done = subprocess.run(
+            [sys.executable, "-m", "aisim_v41.cli.main",
+             *(key if word == "KEY" else word for word in words)],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        told[line] = done.stdout
+    dry, written, listed, report, predicted = told.values()
+    assert "nothing written; 20 records would be added" in dry
+    assert "which holds 20 records" in written
+    assert "20 records of monday" in listed
+    assert "20 measured steps of 1 process run" in report
+    assert (tmp_path / "report.png").exists()
+    assert ", interpolated, inside what was measured" in predicted
+
+
+if __name__ == "__main__":
+    page = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(_ERRORS.sub(lambda _: errors_block(), page), encoding="utf-8")
