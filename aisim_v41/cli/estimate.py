@@ -40,14 +40,22 @@ def estimate(
     engine: EngineOption = "paper",
     decoder_replay: ReplayOption = "on",
     changes: SetOption = None,
-    method: Annotated[str, typer.Option("--method", help="auto, sol or op.")] = "auto",
+    method: Annotated[str, typer.Option("--method", help="auto, sol, op or fpm.")] = "auto",
+    extrapolate: Annotated[
+        bool | None,
+        typer.Option(
+            "--extrapolate/--no-extrapolate",
+            help="Answer everywhere, or nowhere beyond what was measured.",
+            show_default=False,
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Time of one step with its band and bounds, where it goes, and the memory verdict."""
     requests = requests_from(prefill, decode, verify)
     hardware = load_hardware(gpu)
     answers = [
-        (setting, price(plan, hardware, method))
+        (setting, price(plan, hardware, method, extrapolate=extrapolate))
         for setting, plan in plans(model, tp, engine, decoder_replay, changes, requests)
     ]
     if json:
@@ -86,8 +94,8 @@ def _verdict(answer: Estimate) -> str:
 
 
 def _paths_ms(answer: Estimate) -> tuple[float | None, float | None]:
-    """Kernels and host [ms]; a bound has neither."""
-    if answer.method == "sol":
+    """Kernels and host [ms]; a bound and a whole have neither."""
+    if answer.method != "op":
         return None, None
     return answer.kernels_s / MILLISECOND, answer.host_s / MILLISECOND
 

@@ -1,0 +1,242 @@
+"""``aisim-v41 fpm import``: measured forwards of others become a table of one identity."""
+
+from __future__ import annotations
+
+import json as json_text
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aisim_v41.cli.fpm_identity import Measured, measured
+from aisim_v41.cli.options import JsonOption, SetOption
+from aisim_v41.cli.output import print_json, print_text
+from aisim_v41.errors import AisimError, InvalidInputError
+
+if TYPE_CHECKING:
+    from aisim_v41.forwards.table import StepTable
+    from aisim_v41.io import Imported
+
+AUTO = "auto"
+SHOWN_REASONS = 5
+
+Text = str | None
+
+
+def import_files(
+    files: Annotated[list[Path], typer.Argument(help="Files, or folders of them.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder that gets profiles/<gpu>/fpm/, or one table's folder."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read and check everything, write nothing.")
+    ] = False,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="auto, csv, dynamo_fpm, self_benchmark, sglang_bench, vllm_latency or "
+            "aisimulate_fpm.",
+        ),
+    ] = AUTO,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="NAME=VALUE", help="Of the format; repeatable."),
+    ] = None,
+    run: Annotated[Text, typer.Option("--run", help="Process run that measured.")] = None,
+    regime: Annotated[Text, typer.Option("--regime", help="Label of the conditions.")] = None,
+    identity: Annotated[
+        Path | None,
+        typer.Option("--identity", help="YAML file with what the options below say, by name."),
+    ] = None,
+    gpu: Annotated[Text, typer.Option("--gpu", help="Packaged name, or a YAML file.")] = None,
+    tp: Annotated[int | None, typer.Option("--tp", help="Tensor-parallel GPUs.")] = None,
+    ep: Annotated[int | None, typer.Option("--ep", help="Expert-parallel ranks.")] = None,
+    model: Annotated[Text, typer.Option("--model", help="Packaged name, or a config.json.")] = None,
+    engine: Annotated[Text, typer.Option("--engine", help="Engine, a policy preset.")] = None,
+    decoder_replay: Annotated[Text, typer.Option("--decoder-replay", help="on or off.")] = None,
+    changes: SetOption = None,
+    checkpoint: Annotated[
+        Text, typer.Option("--checkpoint", help="Repository and revision of the weights.")
+    ] = None,
+    engine_build: Annotated[
+        Text, typer.Option("--engine-build", help="Version or commit of the engine.")
+    ] = None,
+    image: Annotated[
+        Text, typer.Option("--image", help="Digest of the container image, or none.")
+    ] = None,
+    topology: Annotated[
+        Text, typer.Option("--topology", help='Such as "one node, 4 x GB300".')
+    ] = None,
+    modality: Annotated[Text, typer.Option("--modality", help="text or image.")] = None,
+    timer: Annotated[
+        Text,
+        typer.Option("--timer", help="gpu_events, sync_wall, scheduler_wall, http or other."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--setting", metavar="NAME=VALUE", help="Of the engine; repeatable."),
+    ] = None,
+    licence: Annotated[Text, typer.Option("--licence", help="Of the numbers (SPDX).")] = None,
+    notice: Annotated[str, typer.Option("--notice", help="Copyright that goes with them.")] = "",
+    json: JsonOption = False,
+) -> None:
+    """Add measured forwards to the table of their identity, or begin one."""
+    from aisim_v41.forwards.store import add_to_table, read_table
+    from aisim_v41.forwards.table import NOT_STATED, StepTable
+
+    if out is None and not dry_run:
+        raise InvalidInputError("--out FOLDER is missing: where the table goes; or give --dry-run")
+    read = _read(files, form, {"run": run, "regime": regime, "timer": timer}, _pairs(options))
+    given = {
+        "gpu": gpu, "tp": tp, "ep": ep, "model": model, "engine": engine,
+        "decoder_replay": decoder_replay, "checkpoint": checkpoint, "engine_build": engine_build,
+        "image": image, "topology": topology, "modality": modality, "timer": timer,
+    }  # fmt: skip
+    known = measured(given, changes, _pairs(settings), identity, _hints(read))
+    table = StepTable(
+        identity=known.identity,
+        records=tuple(record for one in read.values() for record in one.records),
+        licence=licence or NOT_STATED,
+        notice=notice,
+        sources=tuple(_source(path) for path in read),
+        remarks=tuple(dict.fromkeys(text for one in read.values() for text in one.remarks)),
+    )
+    _check(table, known, read)
+    folder = None
+    if out is not None and not dry_run:
+        folder = add_to_table(table, _root(out, table))
+    records = len(table.records if folder is None else read_table(folder).records)
+    if json:
+        print_json(_document(table, read, folder, records))
+    else:
+        print_text(_lines(table, read, folder, records))
+
+
+def _pairs(texts: list[str] | None) -> dict[str, Any]:
+    """NAME=VALUE texts; numbers and true or false as such, everything else as text."""
+    found: dict[str, Any] = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise InvalidInputError(f"{text!r}: must be NAME=VALUE")
+        if value.lower() in ("true", "false"):
+            found[name] = value.lower() == "true"
+            continue
+        try:
+            number = json_text.loads(value)
+        except ValueError:
+            number = value
+        found[name] = number if isinstance(number, (int, float)) else value
+    return found
+
+
+def _read(
+    files: Sequence[Path], form: str, shared: Mapping[str, Any], own: Mapping[str, Any]
+) -> dict[Path, Imported]:
+    """What each file holds; shared options go to the formats that take them."""
+    from aisim_v41.io import IMPORTERS, read_steps, sniff
+
+    found: dict[Path, Imported] = {}
+    for path in files:
+        name = sniff(path) if form == AUTO else form
+        takes = set(signature(IMPORTERS[name].read).parameters) if name in IMPORTERS else set()
+        options = {key: value for key, value in shared.items() if key in takes and value}
+        found[path] = read_steps(path, name, **{**options, **own})
+    return found
+
+
+def _hints(read: Mapping[Path, Imported]) -> dict[str, Any]:
+    """What all files say of the build; they may not contradict each other."""
+    found: dict[str, tuple[Path, Any]] = {}
+    for path, imported in read.items():
+        for name, value in imported.build_hints.items():
+            first, other = found.setdefault(name, (path, value))
+            if other != value:
+                raise InvalidInputError(
+                    f"{first} says {name} = {other}, {path} says {value}: import them apart"
+                )
+    return {name: value for name, (_, value) in found.items()}
+
+
+def _source(path: Path) -> dict[str, str]:
+    """The file by name and content; where it lay says something about a machine."""
+    named = {"file": path.name}
+    return named | {"sha256": sha256(path.read_bytes()).hexdigest()} if path.is_file() else named
+
+
+def _check(table: StepTable, known: Measured, read: Mapping[Path, Imported]) -> None:
+    """Refuse a table without a record, and steps that this policy could not have run."""
+    from aisim_v41.plan.compatibility import check_requests
+
+    if not table.records:
+        reasons = [reason for one in read.values() for reason in one.reasons()]
+        told = "; ".join(reasons[:SHOWN_REASONS]) or "nothing in it"
+        raise InvalidInputError(f"no measured step in {', '.join(map(str, read))}: {told}")
+    for step, record in {record.step: record for record in table.measured}.items():
+        if record.requests is None or not isinstance(step, tuple):
+            continue
+        try:
+            check_requests(known.model, known.policy, record.requests)
+        except AisimError as error:
+            raise InvalidInputError(
+                f"{record.source or record.point}: was measured, but could not have run under this "
+                f"identity: {error}"
+            ) from None
+
+
+def _root(out: Path, table: StepTable) -> Path:
+    """The folder that holds ``profiles``; given a table's own folder, only for its identity."""
+    from aisim_v41.forwards.store import SIDECAR, folder_of, read_table
+
+    if not (out / SIDECAR).exists():
+        return out
+    read_table(out).identity.require_same(table.identity)
+    inside = folder_of(table, Path())
+    return out.resolve().parents[len(inside.parts) - 1]
+
+
+def _document(
+    table: StepTable, read: Mapping[Path, Imported], folder: Path | None, records: int
+) -> dict[str, Any]:
+    return {
+        "slug": table.identity.slug(),
+        "identity": table.identity.to_dict(),
+        "files": [
+            {
+                "file": str(path),
+                "records": len(one.records),
+                "skipped": [{"place": s.place, "reason": s.reason} for s in one.skipped],
+                "remarks": list(one.remarks),
+            }
+            for path, one in read.items()
+        ],
+        "statuses": table.statuses(),
+        "folder": None if folder is None else str(folder),
+        "records": records,
+    }
+
+
+def _lines(
+    table: StepTable, read: Mapping[Path, Imported], folder: Path | None, records: int
+) -> str:
+    lines = []
+    for path, one in read.items():
+        lines.append(f"{path}: {len(one.records)} records, {len(one.skipped)} skipped")
+        reasons = list(one.reasons().items())
+        lines += [f"  {count} x {reason}" for reason, count in reasons[:SHOWN_REASONS]]
+        if len(reasons) > SHOWN_REASONS:
+            lines.append(f"  and {len(reasons) - SHOWN_REASONS} other reasons; --json lists all")
+        lines += [f"  note: {remark}" for remark in one.remarks]
+    lines += ["", table.identity.text(), ""]
+    if folder is None:
+        lines.append(f"nothing written; {records} records would be added")
+    else:
+        root = folder.parents[3]
+        lines.append(f"written to {folder}, which holds {records} records")
+        lines.append(f"to use it: AISIM_V41_PATH={root}")
+    return "\n".join(lines)

@@ -1,0 +1,137 @@
+"""``aisim-v41 fpm import``: what becomes of files, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from aisim_v41.forwards.store import read_table
+from tests.cli.conftest import BUILD, csv
+from tests.cli.test_shell import shell
+
+
+def answer(*arguments: str):
+    done = shell("fpm", "import", *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+def test_a_second_import_adds_to_the_table(table: Path):
+    found = read_table(table)
+    assert found.statuses() == {"ok": 48, "out_of_memory": 2}
+    assert {record.run for record in found.records} == {"one", "two"}
+    assert [source["file"] for source in found.sources] == ["one.csv", "two.csv"]
+    assert all(len(source["sha256"]) == 64 for source in found.sources)
+    assert found.identity.build.timer == "sync_wall"
+
+
+def test_the_same_file_twice_changes_nothing(root: Path, table: Path, tmp_path: Path):
+    before = read_table(table)
+    told = shell("fpm", "import", str(root / "one.csv"), *BUILD, "--out", str(root))
+    assert told.returncode == 0
+    assert "which holds 50 records" in told.stdout
+    assert read_table(table).records == before.records
+
+
+def test_other_values_of_a_run_are_refused(table: Path, tmp_path: Path):
+    changed = csv(tmp_path / "one.csv", "one", 1.5)
+    told = shell("fpm", "import", str(changed), *BUILD, "--out", str(table.parents[3]))
+    assert told.returncode == 2
+    assert "of run 'one'" in told.stderr
+    assert len(read_table(table).records) == 50
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path):
+    told = answer(str(csv(tmp_path / "a.csv")), *BUILD, "--dry-run")
+    assert told["folder"] is None
+    assert told["records"] == 25
+    assert told["statuses"] == {"ok": 24, "out_of_memory": 1}
+    assert told["identity"]["execution"]["decode_execution"] == "eager"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv"]
+
+
+def test_a_table_takes_its_own_identity_only(table: Path, tmp_path: Path):
+    third = csv(tmp_path / "three.csv", "three")
+    other = [word if word != "1.2" else "1.3" for word in BUILD]
+    told = shell("fpm", "import", str(third), *other, "--out", str(table))
+    assert told.returncode == 2
+    assert "engine_build" in told.stderr
+    assert "1.2 | 1.3" in told.stderr
+    assert len(read_table(table).records) == 50
+
+
+def test_everything_that_is_missing_is_named_at_once(tmp_path: Path):
+    told = shell("fpm", "import", str(csv(tmp_path / "a.csv")), "--engine", "sglang", "--dry-run")
+    assert told.returncode == 2
+    assert told.stderr.count("\n") == 1
+    assert (
+        "missing: --gpu, --tp, --decoder-replay, --checkpoint, --engine-build, --image, "
+        "--topology, --timer." in told.stderr
+    )
+
+
+def test_an_identity_file_says_the_same(tmp_path: Path):
+    file = tmp_path / "identity.yaml"
+    file.write_text(
+        "gpu: gb300\ntp: 4\nengine: sglang\ndecoder_replay: off\n"
+        "set: {decode_execution: eager}\ncheckpoint: published\nengine_build: '1.2'\n"
+        "image: none\ntopology: one node, 4 x GB300\ntimer: sync_wall\n"
+        "settings: {nccl: 2.29.7}\n"
+    )
+    measured = str(csv(tmp_path / "a.csv"))
+    by_file = answer(measured, "--identity", str(file), "--dry-run")
+    by_option = answer(measured, *BUILD, "--setting", "nccl=2.29.7", "--dry-run")
+    assert by_file["slug"] == by_option["slug"]
+    assert by_file["identity"] == by_option["identity"]
+    won = answer(measured, "--identity", str(file), "--timer", "http", "--dry-run")
+    assert won["identity"]["build"]["timer"] == "http"
+    file.write_text(file.read_text() + "clock: fast\n")
+    told = shell("fpm", "import", measured, "--identity", str(file), "--dry-run")
+    assert told.returncode == 2
+    assert "no field 'clock'" in told.stderr
+
+
+def test_settings_keep_their_type(tmp_path: Path):
+    measured = str(csv(tmp_path / "a.csv"))
+    pairs = ("page=256", "share=0.5", "fused=TRUE", "name=x=y", "version=1.2.3")
+    options = [word for pair in pairs for word in ("--setting", pair)]
+    told = answer(measured, *BUILD, *options, "--dry-run")
+    assert told["identity"]["build"]["settings"] == {
+        "fused": True, "name": "x=y", "page": 256, "share": 0.5, "version": "1.2.3",
+    }  # fmt: skip
+
+
+def test_skipped_rows_are_told_with_their_reason(tmp_path: Path):
+    file = csv(tmp_path / "a.csv")
+    file.write_text(file.read_text() + "64,0,prefill,1,,1,one,99,ok\n64,0,prefill\n")
+    told = shell("fpm", "import", str(file), *BUILD, "--dry-run")
+    assert told.returncode == 0
+    assert f"{file}: 25 records, 2 skipped" in told.stdout
+    assert "  1 x no time, and no status that says why" in told.stdout
+    document = answer(str(file), *BUILD, "--dry-run")
+    assert [skip["place"] for skip in document["files"][0]["skipped"]] == ["a.csv:27", "a.csv:28"]
+
+
+def test_a_source_that_says_otherwise_is_refused(tmp_path: Path):
+    file = tmp_path / "bench.jsonl"
+    file.write_text(
+        json.dumps(
+            {"run_name": "a", "batch_size": 1, "input_len": 128, "output_len": 8,
+             "prefill_latency": 0.2, "prefill_throughput": 640.0,
+             "median_decode_latency": 0.15, "median_decode_throughput": 1 / 0.15,
+             "total_latency": 1.25, "overall_throughput": 108.8}
+        ) + "\n"
+    )  # fmt: skip
+    other = [word if word != "sglang" else "vllm" for word in BUILD]
+    told = shell("fpm", "import", str(file), *other, "--dry-run")
+    assert told.returncode == 2
+    assert "the measurements say otherwise: --engine vllm against sglang" in told.stderr
+
+
+def test_a_step_that_could_not_have_run_is_refused(tmp_path: Path):
+    file = tmp_path / "a.csv"
+    file.write_text("new_tokens,prefix_tokens,kind,latency_ms\n1,2000000,decode,9.5\n")
+    told = shell("fpm", "import", str(file), *BUILD, "--dry-run")
+    assert told.returncode == 2
+    assert told.stderr.startswith("aisim-v41: a.csv:2: was measured, but could not have run")
