@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
@@ -44,6 +44,8 @@ from aisim_v41.reading import read_mapping
 if TYPE_CHECKING:
     from aisim_v41.forwards.table import StepTable
 
+Level = Literal["mean", "settled"]
+LEVELS: Final = ("mean", "settled")
 LEARNT: Final = "fpm_correction"
 LEAST_ROWS: Final = 1
 """Measured forwards from which on there is an answer; with few, it is OP's, rescaled."""
@@ -60,6 +62,9 @@ class Fpm(CompiledStep):
         model: that the identity is of.
         hardware: that the identity is of.
         regime: which of several regimes, by name; needed only where there are several.
+        level: "mean", a step at any moment of a run such as the measured ones, or "settled", after
+            the drift that their order shows, as in a long-lived engine; then no answer is a
+            measured value, which holds the drift of its moment.
         extrapolate: whether steps outside what was measured are answered.
 
     Raises:
@@ -77,8 +82,11 @@ class Fpm(CompiledStep):
         hardware: Hardware,
         *,
         regime: str | None = None,
+        level: Level = "mean",
         extrapolate: bool = False,
     ) -> None:
+        if level not in LEVELS:
+            raise InvalidInputError(f"level = {level!r:.80}: must be one of {', '.join(LEVELS)}")
         self.table, self.model, self.hardware = table, model, hardware
         self.extrapolate = extrapolate
         self.parallel, self.policy = table.plan_setting()
@@ -105,14 +113,17 @@ class Fpm(CompiledStep):
             physical.device_seconds(self.steps.samples.terms),
             physical.seconds(self.steps.samples.terms),
         )
-        self._measured = known_steps(self.steps, self.flagged)
+        self.level: Level = level
+        self._drift = self.fit.residual.settled if level == "settled" else 0.0
+        self._measured = known_steps(self.steps, self.flagged) if level == "mean" else {}
         spread = self.fit.sizes.new_run(self.fit.samples.runs)
         self.correction = Correction(spread=max(spread, 0.01))
         self._before: list[Correction] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as what it is made from; what was learnt online stays behind."""
-        return _again, (self.table, self.model, self.hardware, self.regime, self.extrapolate)
+        made_from = (self.table, self.model, self.hardware, self.regime, self.level)
+        return _again, (*made_from, self.extrapolate)
 
     @property
     def flagged(self) -> frozenset[int]:
@@ -215,7 +226,7 @@ class Fpm(CompiledStep):
         new = measured_steps(self.terms, observations)
         self._before.append(self.correction)
         if len(new.samples):
-            expected = self.fit.log_seconds(new.samples.terms, new.samples.features)
+            expected = self.fit.log_seconds(new.samples.terms, new.samples.features) + self._drift
             ratio = np.log(new.samples.seconds) - expected
             self.correction = self.correction.learnt(new.samples.features, ratio)
         return self.correction
@@ -288,7 +299,9 @@ class Fpm(CompiledStep):
     def _seconds(self, counted: _Counted) -> tuple[Floats, list[Known | None]]:
         """Seconds of steps, and what was measured of each."""
         known = self._known(counted)
-        seconds = counted.physical_s * np.exp(self.fit.residual.local(counted.features))
+        seconds = counted.physical_s * np.exp(
+            self.fit.residual.local(counted.features) + self._drift
+        )
         for step, one in enumerate(known):
             if one is not None:
                 seconds[step] = one.seconds
@@ -349,6 +362,11 @@ class _Counted:
 
 
 def _again(
-    table: StepTable, model: Model, hardware: Hardware, regime: str, extrapolate: bool
+    table: StepTable,
+    model: Model,
+    hardware: Hardware,
+    regime: str,
+    level: Level,
+    extrapolate: bool,
 ) -> Fpm:
-    return Fpm(table, model, hardware, regime=regime, extrapolate=extrapolate)
+    return Fpm(table, model, hardware, regime=regime, level=level, extrapolate=extrapolate)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from aisim_v41.errors import InvalidInputError, MissingProfileError, UnsupportedPlanError
 from aisim_v41.estimators.result import Estimate
@@ -48,6 +48,7 @@ def load_fpm(
     *,
     identity: str | Path | None = None,
     regime: str | None = None,
+    level: Literal["mean", "settled"] = "mean",
     model: Model | None = None,
     parallel: Parallel | None = None,
     policy: RuntimePolicy | None = None,
@@ -60,6 +61,7 @@ def load_fpm(
         identity: beginning of an identity's key or folder name, or a path to a table's folder.
             Without it, the one that fits ``parallel`` and ``policy``, or the only one there is.
         regime: which of several regimes; needed only where a table holds several.
+        level: "mean" of the measured runs, or "settled", as they end; see `Fpm`.
         model: by default DeepSeek-V4.1-Flash as packaged.
         parallel, policy: of the plans to predict, where they shall choose the table.
         extrapolate: whether steps outside what was measured are answered by default.
@@ -68,6 +70,13 @@ def load_fpm(
         MissingProfileError: no such table.
         UnsupportedPlanError: several fit, or one holds several regimes; says how to choose.
         OutOfRangeError: no record of the table says a step and its time.
+
+    Example:
+        >>> from aisim_v41 import Request, policy
+        >>> eager = policy("sglang", decode_execution="eager")
+        >>> measured = load_fpm("gb300", policy=eager)
+        >>> measured.predict([Request(new_tokens=1, prefix_tokens=700, kind="decode")]).source
+        'interpolated'
     """
     from aisim_v41.estimators.fpm import Fpm
 
@@ -76,7 +85,7 @@ def load_fpm(
         raise InvalidInputError(f"hardware = {hardware!r:.80}: must be a Hardware or a name")
     known = require_step_model(load_model(DEFAULT_MODEL) if model is None else model)
     table = _table(gpu, identity, known, parallel, policy)
-    return Fpm(table, known, gpu, regime=regime, extrapolate=extrapolate)
+    return Fpm(table, known, gpu, regime=regime, level=level, extrapolate=extrapolate)
 
 
 def fpm_of(

@@ -108,7 +108,7 @@ class ForwardFit:
         """Half-width of the band in log(time) for such spreads [steps]."""
         if self.runs_left_out is not None:
             return np.asarray(self.band.width * spread)
-        untested = 2.0 * self.sizes.run**2
+        untested = self.sizes.between_runs(1) ** 2
         inside = np.square(self.band.width) * np.maximum(np.square(spread) - untested, 0.0)
         return np.asarray(np.sqrt(inside + normal_width(self.band.level) ** 2 * untested))
 

@@ -12,8 +12,9 @@ from aisim_v41.evidence.forwards.residual import Residual
 from aisim_v41.evidence.forwards.samples import Floats
 
 FIRST_RATIO: Final = 0.35
-"""Distance [log] from the middle of its neighbours beyond which a row waits outside the first fit."""
+"""Distance [log] from the middle of its neighbours beyond which a row sits out the first fit."""
 NEIGHBOURS: Final = 6
+"""Nearest rows that a row is first held against."""
 FIRST_SPREADS: Final = 6.0
 """That distance in robust standard deviations, where the rows themselves are wider."""
 SPREADS: Final = 5.0

@@ -3,11 +3,11 @@
     time = floor + max(host x H, sum of factor_g x D_g)        an eager host runs ahead of the GPU
     time = floor + host x H + sum of factor_g x D_g            it waits for every step
 
-H and the first D_g are the seconds that operators predict, by family of kernels (measured where there
-are measurements, resources at peak otherwise): a factor of 1 is their prior. The other D_g are the
-ledger's resources at peak, family by family, for what an engine does otherwise than those kernels;
-their prior is small. Factors are positive by construction and are drawn to the prior by its own
-uncertainty: with few rows they stay there, with many the rows decide.
+H and the first D_g are the seconds that operators predict, by family of kernels (measured where
+there are measurements, resources at peak otherwise): a factor of 1 is their prior. The other D_g
+are the ledger's resources at peak, family by family, for what an engine does otherwise than those
+kernels; their prior is small. Factors are positive by construction and are drawn to the prior by
+its own uncertainty: with few rows they stay there, with many the rows decide.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ DEVICE_PRIOR: Final = 0.4
 TERM_PRIOR: Final = 0.5
 """Of the logarithm of each family's factor beside it."""
 LEDGER_PRIOR: Final = (-1.5, 1.0)
-"""Middle and standard deviation of the logarithm of the factors of resources: beside kernels that are
-already priced, a fifth of the time at peak, give or take a factor of 2.7."""
+"""Middle and standard deviation of the logarithm of the factors of resources: beside kernels that
+are already priced, a fifth of the time at peak, give or take a factor of 2.7."""
 FLOOR_PRIOR: Final = 0.05
 """Scale of the floor, as a share of the median measured time."""
 SMALLEST_S: Final = 1e-9

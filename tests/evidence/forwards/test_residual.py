@@ -55,6 +55,7 @@ def test_a_drift_is_told_from_place_when_the_order_is_mixed():
     found = solve(rows, residual - residual.mean(), SIZES, np.ones(120))
     assert np.abs(found.local(rows.features)).max() < 0.012
     assert np.corrcoef(found.drifted, residual)[0, 1] > 0.97
+    assert found.settled == pytest.approx(-residual.mean(), abs=0.003)
 
 
 def test_leaving_rows_out_is_solving_without_them():
@@ -90,5 +91,7 @@ def test_without_an_order_there_is_no_drift():
 
 def test_a_new_run_is_wider_than_a_measured_one_and_more_runs_narrow_it():
     assert SIZES.new_run(1) > SIZES.new_run(2) > SIZES.new_run(50) > SIZES.noise
-    assert SIZES.new_run(2) == pytest.approx(np.sqrt(1.5 * (0.03**2 + 0.02**2) + 0.005**2))
+    slow = 1.5 * 1.25 * (0.03**2 + 0.02**2)
+    assert SIZES.new_run(2) == pytest.approx(np.sqrt(slow + 0.005**2))
+    assert SIZES.between_runs(2) == pytest.approx(np.sqrt(slow))
     assert SIZES.own_run(1) == pytest.approx(np.hypot(0.02, 0.005))
