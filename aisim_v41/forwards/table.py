@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 from aisim_v41.errors import InvalidInputError
@@ -71,6 +70,9 @@ class StepTable:
         for remark in self.remarks:
             _require_text("StepTable.remarks", remark, empty=False)
         _by_key(self.records)
+
+    def __hash__(self) -> int:
+        return hash((self.identity, len(self.records), self.records[:1]))
 
     @property
     def measured(self) -> tuple[StepRecord, ...]:
@@ -152,7 +154,7 @@ def _sources(sources: Iterable[Mapping[str, str]]) -> tuple[Mapping[str, str], .
         for name, value in source.items():
             _require_text("StepTable.sources: a name", name, empty=False)
             _require_text(f"StepTable.sources: {name}", value, empty=False)
-        found.append(MappingProxyType(dict(source)))
+        found.append(dict(source))
     return tuple(found)
 
 

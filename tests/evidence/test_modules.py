@@ -20,11 +20,11 @@ from aisim_v41.evidence.modules import (
     rest_sum,
     total_seconds,
 )
+from aisim_v41.forwards.store import find_tables
 from aisim_v41.model.load import load_model
 from aisim_v41.tables import load_table
 
 REST = Path(__file__).resolve().parents[1] / "data/gb300_rest_of_model.csv"
-FORWARDS = REST.with_name("gb300_study38_run2.csv")
 MODEL = load_model("deepseek-v4.1-flash")
 ELEMENTWISE_MS, ELEMENTWISE_MS_PER_TOKEN = 0.65, 0.0003
 """Embedding, norms, activation and head of the source's composition: formulas of its own."""
@@ -160,17 +160,21 @@ def test_the_errors_that_the_source_publishes_of_its_own_sum(
     """Mean absolute error [%] of its composition over the forwards of its second run; ours of the
     same tables agrees to a twentieth of a percent."""
     tables, errors = rows(replay), []
-    with FORWARDS.open(encoding="utf-8") as file:
-        forwards = [row for row in csv.DictReader(file) if row["decoder_replay"] == replay]
-    for row in forwards:
-        if row["phase"] != phase:
+    (forwards,) = (
+        table.measured
+        for table in find_tables("gb300")
+        if table.identity.execution["decoder_replay"] is (replay == "on")
+    )
+    for record in forwards:
+        (request,) = record.requests
+        if request.kind != phase or record.run != "study38_run2":
             continue
-        sizes = ("batch_size", "new_tokens_per_request", "past_tokens_per_request")
-        step = ModuleStep(phase, *(int(row[name]) for name in sizes))  # type: ignore[arg-type]
+        sizes = (request.count, request.new_tokens, request.prefix_tokens)
+        step = ModuleStep(phase, *sizes)  # type: ignore[arg-type]
         rest = rest_sum(tables, MODEL, step)
         own_ms = ELEMENTWISE_MS + ELEMENTWISE_MS_PER_TOKEN * step.batch * step.new_tokens
         total = total_seconds(module_sum(tables, MODEL, step)) + total_seconds(rest)
         predicted_ms = (total - rest["head"].seconds) * 1e3 + own_ms
-        errors.append(abs(predicted_ms / float(row["latency_ms"]) - 1))
+        errors.append(abs(predicted_ms / record.latency_ms - 1))
     assert len(errors) == (10 if phase == "decode" else 28)
     assert 100 * np.mean(errors) == pytest.approx(published, abs=exact)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,6 +88,14 @@ def test_an_execution_that_no_policy_has():
     made_up = Identity(build(), {"gpu": "gb300", "tp": 4})
     with pytest.raises(SchemaError, match="execution: config_sha256 is missing"):
         StepTable(identity=made_up, records=()).plan_setting()
+
+
+def test_tables_can_be_keys_and_travel():
+    here = table(record(), sources=({"file": "a"},), remarks=("one",))
+    again = pickle.loads(pickle.dumps(here))
+    assert again == here
+    assert {here: 1}[again] == 1
+    assert here != table(record(2.0), sources=({"file": "a"},), remarks=("one",))
 
 
 # --- two tables -----------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from pathlib import Path
 
@@ -11,10 +10,10 @@ import pytest
 
 import aisim_v41 as aisim
 from aisim_v41.estimators.eager_modules import eager_modules
+from aisim_v41.forwards.store import find_tables
 from aisim_v41.validation.errors import Standing, run_error_table
 
 ROOT = Path(__file__).resolve().parents[2]
-SECOND_RUN = ROOT / "tests/data/gb300_study38_run2.csv"
 PAGE = " ".join((ROOT / "docs/op.md").read_text(encoding="utf-8").split())
 
 
@@ -25,21 +24,13 @@ def errors(model: aisim.Model) -> tuple[list[float], list[float]]:
     counted = [e.relative for e in first.of(Standing.HOST)]
     summed = [e.relative for e in first.of(Standing.MODULES)]
     gpu = aisim.load_hardware("gb300")
-    with SECOND_RUN.open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            request = aisim.Request(
-                new_tokens=int(row["new_tokens_per_request"]),
-                prefix_tokens=int(row["past_tokens_per_request"]),
-                kind=row["phase"],  # type: ignore[arg-type]
-                count=int(row["batch_size"]),
-            )
-            eager = aisim.policy(
-                "sglang", decoder_replay=row["decoder_replay"] == "on", decode_execution="eager"
-            )
-            plan = aisim.Plan(model, [request], aisim.Parallel(tp=4), eager)
-            measured_ms = float(row["latency_ms"])
-            counted.append(aisim.estimate(plan, gpu).latency_ms / measured_ms - 1)
-            summed.append(eager_modules(plan, gpu).total_s * 1e3 / measured_ms - 1)
+    for table in find_tables("gb300"):
+        parallel, eager = table.plan_setting()
+        for record in table.measured:
+            if record.run == "study38_run2":
+                plan = aisim.Plan(model, record.requests, parallel, eager)
+                counted.append(aisim.estimate(plan, gpu).latency_ms / record.latency_ms - 1)
+                summed.append(eager_modules(plan, gpu).total_s * 1e3 / record.latency_ms - 1)
     return counted, summed
 
 
