@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
-from aisim_v41.errors import InvalidInputError, SchemaError
+from aisim_v41.errors import InvalidInputError, SchemaError, UnsupportedPlanError
 from aisim_v41.hardware import Hardware
 from aisim_v41.model.description import Model
+from aisim_v41.model.earlier import require_step_model
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.model.sharding import ShardingRules
 from aisim_v41.plan.policy import RuntimePolicy, preset_names
@@ -127,7 +128,9 @@ def execution_of(
 
     Raises:
         InvalidInputError: the model was not read from a config, or was changed since.
+        UnsupportedPlanError: an earlier generation, which has no steps.
     """
+    require_step_model(model)
     if not model.config_sha256:
         raise InvalidInputError(
             f"{model.name} ({model.revision}): was changed after its config was read, so that "
@@ -175,7 +178,7 @@ def setting_of(execution: Mapping[str, Scalar], preset_name: str) -> tuple[Paral
         policy = base.with_overrides(
             **{name: value for name, value in execution.items() if name not in named}
         )
-    except InvalidInputError as error:
+    except (InvalidInputError, UnsupportedPlanError) as error:
         raise SchemaError(f"execution: {error}") from None
     wanted = policy_execution(policy)
     for name in sorted(set(wanted) ^ (set(execution) - named)):

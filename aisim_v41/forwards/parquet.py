@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, chain
+from operator import attrgetter
 from typing import Any
 
 from aisim_v41.errors import InvalidInputError, SchemaError
@@ -22,20 +24,22 @@ _MAY_BE_NONE = {column.name for column in COLUMNS if column.nullable}
 def encode(records: Sequence[StepRecord]) -> bytes:
     """Parquet bytes; the same records give the same bytes with the same pyarrow."""
     pyarrow, _ = arrow()
-    columns: dict[str, list[Any]] = {column.name: [] for column in COLUMNS}
-    for record in records:
-        step = record.step
-        sums = step if isinstance(step, StepTotals) else None
-        requests: Sequence[Request] = () if isinstance(step, StepTotals) else step
-        for name in _REQUEST_NAMES:
-            columns[name].append([getattr(request, name) for request in requests])
-        for name in _SUM_NAMES:
-            columns[name].append(None if sums is None else getattr(sums, name))
-        for name in _MEASURED_NAMES:
-            columns[name].append(getattr(record, name))
-    arrays = [
-        pyarrow.array(columns[column.name], type=_type(pyarrow, column)) for column in COLUMNS
-    ]
+    steps = [() if isinstance(r.step, StepTotals) else r.step for r in records]
+    sums = [r.step if isinstance(r.step, StepTotals) else None for r in records]
+    requests = list(chain.from_iterable(steps))
+    step_ends = [0, *accumulate(map(len, steps))]
+    arrays = []
+    for column in COLUMNS:
+        of = attrgetter(column.name)
+        kind = _type(pyarrow, column)
+        if column in REQUESTS:
+            values = pyarrow.array(list(map(of, requests)), type=kind.value_type)
+            ends = pyarrow.array(step_ends, type=pyarrow.int32())
+            arrays.append(pyarrow.ListArray.from_arrays(ends, values))
+        elif column in SUMS:
+            arrays.append(pyarrow.array([None if s is None else of(s) for s in sums], type=kind))
+        else:
+            arrays.append(pyarrow.array(list(map(of, records)), type=kind))
     names = [column.name for column in COLUMNS]
     return parquet_bytes(pyarrow.Table.from_arrays(arrays, names=names), level=_LEVEL)
 

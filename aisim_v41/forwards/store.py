@@ -57,11 +57,9 @@ def read_table(folder: str | os.PathLike[str]) -> StepTable:
             field, and remedy.
     """
     path = Path(folder)
-    try:
-        status = (path / SIDECAR).stat()
-    except (OSError, ValueError):
-        return _read(path)  # which says in a typed error what is wrong with it
-    return _read_once(path, (status.st_ino, status.st_mtime_ns, status.st_size))
+    stamp = _stamp(path)
+    # Without one, reading says in a typed error what is wrong.
+    return _read(path) if stamp is None else _read_once(path, stamp)
 
 
 def find_tables(gpu: str) -> tuple[StepTable, ...]:
@@ -126,16 +124,23 @@ def _read_once(path: Path, _stamp: tuple[int, int, int]) -> StepTable:
 
 
 def _read(folder: Path) -> StepTable:
-    text = read_bytes(folder / SIDECAR)
     for _ in range(_READS):
+        stamp = _stamp(folder)
         try:
-            return _checked(folder, text)
+            return _checked(folder, read_bytes(folder / SIDECAR))
         except (MissingProfileError, SchemaError):
-            newer = read_bytes(folder / SIDECAR)
-            if newer == text:
+            if _stamp(folder) == stamp:
                 raise
-            text = newer
     raise SchemaError(f"{folder}: was replaced {_READS} times while it was read; try again later")
+
+
+def _stamp(folder: Path) -> tuple[int, int, int] | None:
+    """Another one for every table that is published; None where there is no table."""
+    try:
+        status = (folder / SIDECAR).stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _checked(folder: Path, text: bytes) -> StepTable:

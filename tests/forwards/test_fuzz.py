@@ -376,6 +376,7 @@ def changed_identity(copies: Copies, change: Callable[[dict[str, Any]], Any]) ->
         (lambda i: i["execution"].update(tp="4"), "Parallel.tp = '4'"),
         (lambda i: i["execution"].update(decoder_replay=False), "does not act under this policy"),
         (lambda i: i["execution"].update(build="of nobody"), "no build named 'of nobody'"),
+        (lambda i: i["execution"].update(build="vllm-2026-09-20"), "is one of vllm, the policy is"),
         (lambda i: i["execution"].update(config_sha256="abc"), "64 hexadecimal digits"),
         (lambda i: i["execution"].update(wo_a="wide"), "ShardingRules.wo_a = 'wide'"),
         (lambda i: i["build"].pop("timer"), "build: timer is missing"),

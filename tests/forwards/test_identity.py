@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aisim_v41 import Parallel, load_hardware
+from aisim_v41 import Parallel, load_hardware, load_model
 from aisim_v41.errors import InvalidInputError, SchemaError, UnsupportedPlanError
 from aisim_v41.forwards.execution import EXECUTION, NOT_EXECUTION, execution_of, setting_of
 from aisim_v41.forwards.identity import (
@@ -143,6 +143,11 @@ def test_a_model_changed_in_python_has_no_identity():
     wider = replace(model(), experts=replace(model().experts, width=4096))
     with pytest.raises(InvalidInputError, match="changed after its config was read"):
         execution_of(wider, load_hardware("gb300"), Parallel(), eager())
+
+
+def test_an_earlier_generation_has_no_steps():
+    with pytest.raises(UnsupportedPlanError):
+        execution_of(load_model("deepseek-v3.2"), load_hardware("gb300"), Parallel(), eager())
 
 
 # --- canonical form and digest --------------------------------------------------------------------
