@@ -35,7 +35,7 @@ class Point:
         new_tokens: rows that the step computes [tokens].
         prefix_tokens: positions computed before, the mean over its requests [tokens].
         order: position in its run; None where it was not recorded.
-        measured_ms: its time, the median of its records [ms].
+        measured_ms: its time, the median of its records in logarithms [ms].
         samples: measurements behind that time.
         flag: why it is not believed; "" for a sound one.
     """

@@ -99,6 +99,7 @@ def _point(records: Sequence[StepRecord], flag: str) -> Point:
     count = sum(request.count for request in requests)
     prefix = sum(request.count * request.prefix_tokens for request in requests)
     orders = [record.order for record in records if record.order is not None]
+    logs = np.log([record.latency_ms or 0.0 for record in records])
     return Point(
         phase=phase_of(requests),
         requests=count,
@@ -109,7 +110,7 @@ def _point(records: Sequence[StepRecord], flag: str) -> Point:
         regime=first.regime,
         point=first.point,
         source=first.source,
-        measured_ms=float(np.median([record.latency_ms or 0.0 for record in records])),
+        measured_ms=float(np.exp(np.median(logs))),
         samples=sum(record.samples for record in records),
         flag=flag,
     )

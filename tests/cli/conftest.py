@@ -1,11 +1,18 @@
-"""A table of two runs, imported through the shell."""
+"""A table of two runs, imported through the shell; the shell without a process of its own."""
 
 from __future__ import annotations
 
+import io
+import os
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from aisim_v41.cli import main
 from tests.cli.test_shell import shell
 
 BUILD = (
@@ -13,6 +20,22 @@ BUILD = (
     "--set", "decode_execution=eager", "--checkpoint", "published", "--engine-build", "1.2",
     "--image", "none", "--topology", "one node, 4 x GB300", "--timer", "sync_wall",
 )  # fmt: skip
+
+
+def inside(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What `shell` does, in this process, where laws and tables are read once."""
+    out, errors, code = io.StringIO(), io.StringIO(), 0
+    with (
+        redirect_stdout(out),
+        redirect_stderr(errors),
+        patch.object(sys, "argv", ["aisim-v41", *arguments]),
+        patch.dict(os.environ, environment),
+    ):
+        try:
+            main.run()
+        except SystemExit as end:
+            code = end.code or 0
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), errors.getvalue())
 
 
 def csv(path: Path, run: str = "one", factor: float = 1.0) -> Path:

@@ -1,4 +1,4 @@
-"""``aisim-v41 fpm``, run as a process: from a table to its report and to predictions."""
+"""``aisim-v41 fpm``: from a table to its report and to predictions; once as a process."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from aisim_v41.forwards.store import read_table
+from tests.cli.conftest import inside
 from tests.cli.test_shell import shell
 
 EAGER = ("--set", "decode_execution=eager")
 
 
 def answer(*arguments: str, **environment: str):
-    done = shell("fpm", *arguments, "--json", **environment)
+    done = inside("fpm", *arguments, "--json", **environment)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return json.loads(done.stdout)
@@ -30,7 +31,7 @@ def test_list_names_every_identity(root: Path, table: Path):
     assert own["records"] == 50
     assert {one["gpu"] for one in told} == {"gb300"}
     assert len(told) >= 3
-    everything = shell("fpm", "list")
+    everything = inside("fpm", "list")
     assert everything.returncode == 0
     for gpu in ("gb200", "gb300"):
         assert gpu in everything.stdout
@@ -38,7 +39,7 @@ def test_list_names_every_identity(root: Path, table: Path):
 
 
 def test_fit_tells_terms_noise_and_errors(table: Path):
-    told = shell("fpm", "fit", str(table))
+    told = inside("fpm", "fit", str(table))
     assert told.returncode == 0, told.stderr
     for part in (
         "term ", "host", "noise (standard deviations)", "errors with the site left out",
@@ -71,7 +72,7 @@ def test_report_as_text_json_and_figure(table: Path, tmp_path: Path):
 
 
 def test_a_figure_that_cannot_be_is_refused_before_the_work(table: Path, tmp_path: Path):
-    told = shell("fpm", "report", str(table), "--figure", str(tmp_path / "report.bmp"))
+    told = inside("fpm", "report", str(table), "--figure", str(tmp_path / "report.bmp"))
     assert told.returncode == 2
     assert told.stdout == ""
     assert ".png, .svg, .pdf" in told.stderr
@@ -101,13 +102,13 @@ def test_between_and_beyond_measured_steps(root: Path, table: Path):
     assert 150 < told["latency_ms"] < 165
     step = ("fpm", "predict", "--prefill", "65536", *EAGER, "--decoder-replay", "off",
             "--identity", table.name)  # fmt: skip
-    refused = shell(*step, AISIM_V41_PATH=str(root))
+    refused = inside(*step, AISIM_V41_PATH=str(root))
     assert refused.returncode == 2
     assert "outside the measured forwards" in refused.stderr
     wide = predicted(root, table, "--prefill", "65536", "--extrapolate")
     assert (wide["source"], wide["domain"]["verdict"]) == ("extrapolated", "outside")
     assert wide["domain"]["axis"]
-    text = shell(*step, "--extrapolate", AISIM_V41_PATH=str(root)).stdout
+    text = inside(*step, "--extrapolate", AISIM_V41_PATH=str(root)).stdout
     assert f"decoder replay off: {table.name}" in text
     assert "outside what was measured" in text
 
@@ -126,7 +127,7 @@ def test_two_regimes_wait_for_a_choice():
     fields = answer("list", "gb200")[0]["identity"]["execution"]
     eager = [word for name in ("prefill_execution", "decode_execution")
              for word in ("--set", f"{name}={fields[name]}")]  # fmt: skip
-    refused = shell("fpm", *step, *eager)
+    refused = inside("fpm", *step, *eager)
     assert refused.returncode == 2
     assert "2 regimes" in refused.stderr
     slow = answer(*step, *eager, "--regime", "historical_2026_09_10")
@@ -152,7 +153,7 @@ def test_two_regimes_wait_for_a_choice():
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
 def test_bad_input_is_told(arguments: list[str], parts: list[str]):
-    done = shell("fpm", *arguments)
+    done = inside("fpm", *arguments)
     assert done.returncode == 2
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
@@ -160,7 +161,7 @@ def test_bad_input_is_told(arguments: list[str], parts: list[str]):
 
 
 def test_help_lists_the_verbs():
-    told = shell("fpm", "--help")
+    told = inside("fpm", "--help")
     assert told.returncode == 0
     for verb in ("list", "import", "fit", "report", "predict"):
         assert verb in told.stdout

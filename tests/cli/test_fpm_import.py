@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 
 from aisim_v41.forwards.store import read_table
-from tests.cli.conftest import BUILD, csv
-from tests.cli.test_shell import shell
+from tests.cli.conftest import BUILD, csv, inside
 
 
 def answer(*arguments: str):
-    done = shell("fpm", "import", *arguments, "--json")
+    done = inside("fpm", "import", *arguments, "--json")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return json.loads(done.stdout)
@@ -28,7 +27,7 @@ def test_a_second_import_adds_to_the_table(table: Path):
 
 def test_the_same_file_twice_changes_nothing(root: Path, table: Path, tmp_path: Path):
     before = read_table(table)
-    told = shell("fpm", "import", str(root / "one.csv"), *BUILD, "--out", str(root))
+    told = inside("fpm", "import", str(root / "one.csv"), *BUILD, "--out", str(root))
     assert told.returncode == 0
     assert "which holds 50 records" in told.stdout
     assert read_table(table).records == before.records
@@ -36,7 +35,7 @@ def test_the_same_file_twice_changes_nothing(root: Path, table: Path, tmp_path: 
 
 def test_other_values_of_a_run_are_refused(table: Path, tmp_path: Path):
     changed = csv(tmp_path / "one.csv", "one", 1.5)
-    told = shell("fpm", "import", str(changed), *BUILD, "--out", str(table.parents[3]))
+    told = inside("fpm", "import", str(changed), *BUILD, "--out", str(table.parents[3]))
     assert told.returncode == 2
     assert "of run 'one'" in told.stderr
     assert len(read_table(table).records) == 50
@@ -54,7 +53,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path):
 def test_a_table_takes_its_own_identity_only(table: Path, tmp_path: Path):
     third = csv(tmp_path / "three.csv", "three")
     other = [word if word != "1.2" else "1.3" for word in BUILD]
-    told = shell("fpm", "import", str(third), *other, "--out", str(table))
+    told = inside("fpm", "import", str(third), *other, "--out", str(table))
     assert told.returncode == 2
     assert "engine_build" in told.stderr
     assert "1.2 | 1.3" in told.stderr
@@ -62,7 +61,7 @@ def test_a_table_takes_its_own_identity_only(table: Path, tmp_path: Path):
 
 
 def test_everything_that_is_missing_is_named_at_once(tmp_path: Path):
-    told = shell("fpm", "import", str(csv(tmp_path / "a.csv")), "--engine", "sglang", "--dry-run")
+    told = inside("fpm", "import", str(csv(tmp_path / "a.csv")), "--engine", "sglang", "--dry-run")
     assert told.returncode == 2
     assert told.stderr.count("\n") == 1
     assert (
@@ -87,7 +86,7 @@ def test_an_identity_file_says_the_same(tmp_path: Path):
     won = answer(measured, "--identity", str(file), "--timer", "http", "--dry-run")
     assert won["identity"]["build"]["timer"] == "http"
     file.write_text(file.read_text() + "clock: fast\n")
-    told = shell("fpm", "import", measured, "--identity", str(file), "--dry-run")
+    told = inside("fpm", "import", measured, "--identity", str(file), "--dry-run")
     assert told.returncode == 2
     assert "no field 'clock'" in told.stderr
 
@@ -105,7 +104,7 @@ def test_settings_keep_their_type(tmp_path: Path):
 def test_skipped_rows_are_told_with_their_reason(tmp_path: Path):
     file = csv(tmp_path / "a.csv")
     file.write_text(file.read_text() + "64,0,prefill,1,,1,one,99,ok\n64,0,prefill\n")
-    told = shell("fpm", "import", str(file), *BUILD, "--dry-run")
+    told = inside("fpm", "import", str(file), *BUILD, "--dry-run")
     assert told.returncode == 0
     assert f"{file}: 25 records, 2 skipped" in told.stdout
     assert "  1 x no time, and no status that says why" in told.stdout
@@ -124,7 +123,7 @@ def test_a_source_that_says_otherwise_is_refused(tmp_path: Path):
         ) + "\n"
     )  # fmt: skip
     other = [word if word != "sglang" else "vllm" for word in BUILD]
-    told = shell("fpm", "import", str(file), *other, "--dry-run")
+    told = inside("fpm", "import", str(file), *other, "--dry-run")
     assert told.returncode == 2
     assert "the measurements say otherwise: --engine vllm against sglang" in told.stderr
 
@@ -132,6 +131,6 @@ def test_a_source_that_says_otherwise_is_refused(tmp_path: Path):
 def test_a_step_that_could_not_have_run_is_refused(tmp_path: Path):
     file = tmp_path / "a.csv"
     file.write_text("new_tokens,prefix_tokens,kind,latency_ms\n1,2000000,decode,9.5\n")
-    told = shell("fpm", "import", str(file), *BUILD, "--dry-run")
+    told = inside("fpm", "import", str(file), *BUILD, "--dry-run")
     assert told.returncode == 2
     assert told.stderr.startswith("aisim-v41: a.csv:2: was measured, but could not have run")

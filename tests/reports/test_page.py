@@ -5,11 +5,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +14,7 @@ import pytest
 from aisim_v41.estimators.fpm_tables import load_fpm
 from aisim_v41.reports.fpm_report import report_of
 from aisim_v41.validation.forwards import errors_text
+from tests.cli.conftest import inside
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/fpm.md"
@@ -58,16 +56,17 @@ def test_errors_are_those_of_the_reports():
     assert numbers[0] == pytest.approx(numbers[1], abs=0.11), REMEDY
 
 
-def test_the_shell_lines_run(tmp_path: Path):
-    (tmp_path / "mine.yaml").write_text(fenced("yaml"))
+def test_the_shell_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text(fenced("yaml"))
     lines = ["new_tokens,prefix_tokens,kind,count,latency_ms,order"]
     for count in (1, 2, 4, 8):
         for context in (128, 512, 1024, 2048, 4096):
             latency = 150 + count + context / 1024
             lines.append(f"1,{context},decode,{count},{latency},{len(lines)}")
-    (tmp_path / "monday.csv").write_text("\n".join(lines))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    told: dict[str, str] = {}
+    Path("monday.csv").write_text("\n".join(lines))
+    environment: dict[str, str] = {}
+    told = []
     for line in fenced("sh").splitlines():
         program, *words = shlex.split(line)
         if program == "export":
@@ -75,20 +74,16 @@ def test_the_shell_lines_run(tmp_path: Path):
             environment[name] = value
             continue
         assert program == "aisim-v41"
-        key = next(iter((tmp_path / "measured/profiles/gb300/fpm").glob("*")), tmp_path).name
-        done = subprocess.run(
-            [sys.executable, "-m", "aisim_v41.cli.main",
-             *(key if word == "KEY" else word for word in words)],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+        key = next(iter(Path("measured/profiles/gb300/fpm").glob("*")), Path()).name
+        done = inside(*(key if word == "KEY" else word for word in words), **environment)
         assert done.returncode == 0, done.stderr
-        told[line] = done.stdout
-    dry, written, listed, report, predicted = told.values()
+        told.append(done.stdout)
+    dry, written, listed, report, predicted = told
     assert "nothing written; 20 records would be added" in dry
     assert "which holds 20 records" in written
     assert "20 records of monday" in listed
     assert "20 measured steps of 1 process run" in report
-    assert (tmp_path / "report.png").exists()
+    assert Path("report.png").exists()
     assert ", interpolated, inside what was measured" in predicted
 
 
