@@ -25,7 +25,7 @@ QUOTED = (
 )
 """GPU, identity, regime, and what is left out."""
 REMEDY = "run: python -m tests.reports.test_page"
-_NUMBER = re.compile(r"[-+]?\d+\.\d")
+_NUMBER = re.compile(r"([-+]?\d+(?:\.\d)?)%")
 _ERRORS = re.compile(r"(?<=<!-- fpm errors: begin -->\n).*?(?=<!-- fpm errors: end -->)", re.DOTALL)
 
 

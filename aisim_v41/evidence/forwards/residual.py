@@ -211,7 +211,7 @@ def _settled(samples: Samples, sizes: Sizes, alpha: Floats) -> float:
     known = samples.order != NO_ORDER
     to_end = sizes.drift**2 * np.exp(-(1.0 - samples.order) / sizes.memory) * known
     offset = sizes.run**2 if samples.runs > 1 else 0.0
-    return float((to_end + offset) @ alpha) / samples.runs
+    return float((to_end + offset) @ alpha) / max(samples.runs, 1)
 
 
 def _noise(samples: Samples, sizes: Sizes, weights: Floats) -> Floats:
