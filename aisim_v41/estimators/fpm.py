@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -19,9 +20,9 @@ import numpy as np
 from aisim_v41.errors import InvalidInputError, OutOfRangeError, SchemaError, UnsupportedPlanError
 from aisim_v41.estimators.compiled import CompiledSol, CompiledStep, Floats, compiled_sol
 from aisim_v41.estimators.fpm_domain import INSIDE, VERDICTS, Domain, MeasuredDomain
-from aisim_v41.estimators.fpm_features import features_of, marks_of, ranges_of
+from aisim_v41.estimators.fpm_features import hashes_of, marks_of, place_of, places_of
 from aisim_v41.estimators.fpm_forward import whole_estimate
-from aisim_v41.estimators.fpm_prediction import Prediction, Source
+from aisim_v41.estimators.fpm_prediction import Prediction, Source, between
 from aisim_v41.estimators.fpm_regimes import Known, known_steps, of_regime, regimes_of
 from aisim_v41.estimators.fpm_samples import MeasuredSteps, measured_steps
 from aisim_v41.estimators.fpm_terms import FamilyTerms
@@ -32,7 +33,7 @@ from aisim_v41.evidence.forwards.online import Correction
 from aisim_v41.evidence.forwards.regimes import Regime
 from aisim_v41.evidence.forwards.samples import Terms
 from aisim_v41.forwards.identity import Difference, differences_text, differing_from_plan
-from aisim_v41.forwards.records import StepRecord
+from aisim_v41.forwards.records import StepRecord, StepTotals
 from aisim_v41.hardware import Hardware
 from aisim_v41.model.description import Model
 from aisim_v41.plan.compatibility import check_requests
@@ -116,6 +117,8 @@ class Fpm(CompiledStep):
         self.level: Level = level
         self._drift = self.fit.residual.settled if level == "settled" else 0.0
         self._measured = known_steps(self.steps, self.flagged) if level == "mean" else {}
+        measured = [np.frombuffer(mark) for mark in self._measured]
+        self._hashes = hashes_of(np.stack(measured)) if measured else np.empty(0, np.uint64)
         spread = self.fit.sizes.new_run(self.fit.samples.runs)
         self.correction = Correction(spread=max(spread, 0.01))
         self._before: list[Correction] = []
@@ -142,15 +145,18 @@ class Fpm(CompiledStep):
         seconds, known = self._seconds(counted)
         if not self.extrapolate:
             self._refuse_outside(counted, known)
-        if np.any(seconds < counted.terms.device_s.sum(axis=1)):
+        if np.any(seconds < counted.terms.predicted_s):
             seconds = np.maximum(seconds, self._sol.priced(requests, one_step=one_step))
         return seconds[0] if one_step else seconds
 
-    def predict(self, requests: Sequence[Request], *, extrapolate: bool = False) -> Prediction:
+    def predict(
+        self, requests: Sequence[Request] | StepTotals, *, extrapolate: bool = False
+    ) -> Prediction:
         """Time of one step, with what it rests on.
 
         Args:
-            requests: of the step.
+            requests: of the step; or their sums, which are answered with an interval over their
+                readings where they leave the step open.
             extrapolate: whether a step outside what was measured is answered, by the physical
                 part, with the band that leaves.
 
@@ -158,6 +164,12 @@ class Fpm(CompiledStep):
             OutOfRangeError: it is outside, and no extrapolation was asked for.
             InvalidInputError, UnsupportedPlanError: as for `Plan`.
         """
+        if isinstance(requests, StepTotals):
+            known_step = requests.determined()
+            if known_step is None:
+                readings = requests.extremes(self.model.max_context)
+                return between([self.predict(one, extrapolate=extrapolate) for one in readings])
+            requests = known_step
         columns = check_requests(self.model, self.policy, list(requests))
         counted = self._counted(columns, one_step=True)
         (seconds,), (known,) = self._seconds(counted)
@@ -168,7 +180,7 @@ class Fpm(CompiledStep):
             raise OutOfRangeError(self._outside(domain))
         terms, features = counted.terms, counted.features
         spread = self.fit.spread(terms, features) if seconds else np.zeros(1)
-        half = float(self.fit.half_width(spread)[0])
+        half = float(self.fit.half_width(np.hypot(spread, domain.spread))[0])
         floor = float(self._sol.priced(columns, one_step=True)) if seconds else 0.0
         latency = max(float(seconds), floor)
         source: Source = "interpolated" if domain.verdict == "inside" else "extrapolated"
@@ -287,13 +299,14 @@ class Fpm(CompiledStep):
     def _counted(self, requests: RequestColumns, *, one_step: bool) -> _Counted:
         totals = self.program.count(requests, one_step=one_step).totals
         counts, uncaptured = self.captured.filled(requests, totals, one_step=one_step)
-        features = features_of(requests, self.terms.build.rows(counts), one_step=one_step)
+        place = place_of if one_step else places_of
+        features, ranges = place(requests, self.terms.build.rows(counts))
         prefills = features[:, -1] > 0
         terms = self.terms(counts, prefills[0] if one_step else prefills, uncaptured)
         kernels, physical = self.fit.physical.both(terms)
         return _Counted(
             totals=totals, terms=terms, features=features,
-            ranges=ranges_of(requests, one_step=one_step), kernels_s=kernels, physical_s=physical,
+            ranges=ranges, kernels_s=kernels, physical_s=physical,
         )  # fmt: skip
 
     def _seconds(self, counted: _Counted) -> tuple[Floats, list[Known | None]]:
@@ -311,7 +324,12 @@ class Fpm(CompiledStep):
 
     def _known(self, counted: _Counted) -> list[Known | None]:
         marks = marks_of(counted.totals, counted.ranges)
-        return [self._measured.get(row.tobytes()) for row in marks]
+        if len(marks) == 1:
+            return [self._measured.get(marks.tobytes())]
+        found: list[Known | None] = [None] * len(marks)
+        for step in np.flatnonzero(np.isin(hashes_of(marks), self._hashes)):
+            found[step] = self._measured.get(marks[step].tobytes())
+        return found
 
     def _verdict(self, counted: _Counted, step: int) -> Domain:
         return self.domain.verdict(
@@ -337,7 +355,7 @@ class Fpm(CompiledStep):
             "with extrapolate=True for the physical part with its wider band, or measure it"
         )
 
-    @property
+    @cached_property
     def _sol(self) -> CompiledSol:
         return compiled_sol(self.model, self.hardware, self.parallel, self.policy)
 

@@ -22,6 +22,11 @@ EDGE_FACTOR: Final = 2.0
 """How far beyond the largest measured value an axis may be at the edge."""
 EDGE_SHARE: Final = 0.05
 """Change of the kernels' time, as a share of the step's, up to which a step is at the edge."""
+EXTRAPOLATED: Final = 0.1
+"""Standard deviation of log(time) for each factor of e beyond the measured range: kernels of other
+sizes reach another share of their peak (errors of extrapolated laws: docs/calibration.md)."""
+OTHER_PHASE: Final = 2.0
+"""Factors of e that a phase counts as which was never measured."""
 PHASES: Final = ("decode", "prefill")
 VERDICTS: Final[tuple[Verdict, ...]] = ("inside", "edge", "outside")
 Codes = npt.NDArray[np.intp]
@@ -36,11 +41,18 @@ class Domain:
         verdict: "inside", "edge" or "outside".
         axis: what decides, one of `RANGES`, "phase", "mixture" or "neighbours"; "" inside.
         text: the reason for a reader; "" inside.
+        beyond: how far outside the measured range, as the logarithm of the factor; 0 within.
     """
 
     verdict: Verdict
     axis: str = ""
     text: str = ""
+    beyond: float = 0.0
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of log(time) that lying outside adds."""
+        return EXTRAPOLATED * self.beyond
 
 
 INSIDE: Final = Domain("inside")
@@ -110,18 +122,21 @@ class MeasuredDomain:
         low, high, (missing,), (mixes,) = self._box(features[None, -1])
         if missing:
             phase = PHASES[int(np.flatnonzero(np.isinf(self.low[:, 0]))[0])]
-            return Domain(verdict, "phase", f"no {phase} step was measured")
+            return Domain(verdict, "phase", f"no {phase} step was measured", OTHER_PHASE)
         outside = (ranges > high[0]) | (ranges < low[0])
         if mixes and not outside.any():
             return Domain(verdict, "mixture", "steps that mix prefill and decode were not measured")
         over = ranges / np.maximum(high[0], 1.0)
+        under = low[0] / np.maximum(ranges, 1.0)
+        far = np.maximum(over, under)
         axis = int(np.argmax(over)) if over.max() > 1.0 else int(np.argmax(outside))
-        change = float(self._change(*(x for x in (one[0], one[2], one[3])))[0])
+        change = float(self._change(one[0], one[2], one[3])[0])
         return Domain(
             verdict,
             RANGES[axis],
             f"{RANGES[axis]} = {ranges[axis]:,.0f}, measured {low[0, axis]:,.0f} to "
             f"{high[0, axis]:,.0f}; {change:.1%} of its time from the nearest",
+            max(0.0, float(np.log(far[axis]))) if verdict == "outside" else 0.0,
         )
 
     def _box(self, share: Floats) -> tuple[Floats, Floats, Bools, Bools]:
@@ -147,5 +162,6 @@ class MeasuredDomain:
         )
         nearest = apart.argmin(axis=1)
         grown = kernels_s - self.kernels_s[nearest]
-        found: Floats = np.maximum(grown, np.abs(seconds - self.seconds[nearest])) / seconds
+        changed = np.maximum(grown, np.abs(seconds - self.seconds[nearest]))
+        found: Floats = changed / np.maximum(seconds, np.finfo(float).tiny)
         return found

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from math import log1p, sqrt
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from aisim_v41.estimators.compiled import Floats
 from aisim_v41.plan.spans import PREFILL, RequestColumns
@@ -12,54 +14,51 @@ from aisim_v41.plan.spans import PREFILL, RequestColumns
 RANGES: Final = ("new tokens", "requests", "new tokens of a request", "context of a request",
                  "context of all requests")  # fmt: skip
 """Raw axes whose measured range a query is held against, in tokens or requests."""
+MULTIPLIER: Final = 0x9E3779B97F4A7C15
+"""2^64 over the golden ratio, an odd number (Knuth, The Art of Computer Programming 3, 6.4)."""
 
 
-def features_of(requests: RequestColumns, rows: Floats, *, one_step: bool) -> Floats:
-    """Features of steps [steps, axes], see `aisim_v41.evidence.forwards.samples.AXES`.
+def place_of(requests: RequestColumns, rows: Floats) -> tuple[Floats, Floats]:
+    """Features and raw axes of one step [1, axes].
 
     Args:
-        requests: of one step, or one group a step.
-        rows: rows that run, those of captured sizes included: a scalar array, or [steps].
-        one_step: whether all requests are one step.
+        requests: of the step.
+        rows: rows that run, those of captured sizes included: a scalar array.
+    """
+    each = requests.new * requests.count
+    new, context = float(each.sum()), float(each @ requests.prefix)
+    present = float(requests.count @ (requests.new > 0))
+    prefill = float(each @ (requests.kind == PREFILL))
+    size = float((requests.new * (requests.prefix + requests.new)).max(initial=0.0))
+    longest, far = float(requests.new.max(initial=0.0)), float(requests.prefix.max(initial=0.0))
+    real, filled = max(new, 1.0), float(rows)
+    features = (
+        log1p(filled), log1p(context / real), log1p(present * max(filled / real, 1.0)),
+        log1p(sqrt(size)), prefill / real,
+    )  # fmt: skip
+    held = float(requests.count @ requests.prefix)
+    return np.array([features]), np.array([(new, present, longest, far, held)])
+
+
+def places_of(requests: RequestColumns, rows: Floats) -> tuple[Floats, Floats]:
+    """Features and raw axes of steps of one request group each [steps, axes].
+
+    Args:
+        requests: one group a step.
+        rows: rows that run, those of captured sizes included [steps].
     """
     new = requests.new * requests.count
-    prefill = new * (requests.kind == PREFILL)
-    context = new * requests.prefix
-    size = requests.new * (requests.prefix + requests.new)
     present = requests.count * (requests.new > 0)
-    if one_step:
-        new, prefill, context = (np.add.reduce(x, keepdims=True) for x in (new, prefill, context))
-        present = np.add.reduce(present, keepdims=True)
-        size = np.maximum.reduce(size, keepdims=True, initial=0.0)
     real = np.maximum(new, 1.0)
-    filled = np.atleast_1d(rows)
-    found = np.empty((len(real), 5))
-    found[:, 0] = filled
-    found[:, 1] = context / real
-    found[:, 2] = present * np.maximum(filled / real, 1.0)
-    found[:, 3] = np.sqrt(size)
-    np.log1p(found[:, :4], out=found[:, :4])
-    found[:, 4] = prefill / real
-    return found
-
-
-def ranges_of(requests: RequestColumns, *, one_step: bool) -> Floats:
-    """Values of steps on the raw axes [steps, axes], see `RANGES`."""
-    values = np.stack(
-        [
-            requests.new * requests.count,
-            requests.count * (requests.new > 0),
-            requests.new,
-            requests.prefix,
-            requests.prefix * requests.count,
-        ],
-        axis=1,
-    )
-    if not one_step:
-        return values
-    sums, most = values.sum(axis=0), values.max(axis=0, initial=0.0)
-    found: Floats = np.where([True, True, False, False, True], sums, most)[None, :]
-    return found
+    ranges = (new, present, requests.new, requests.prefix, requests.prefix * requests.count)
+    features = np.empty((len(real), 5))
+    features[:, 0] = rows
+    features[:, 1] = new * requests.prefix / real
+    features[:, 2] = present * np.maximum(rows / real, 1.0)
+    features[:, 3] = np.sqrt(requests.new * (requests.prefix + requests.new))
+    np.log1p(features[:, :4], out=features[:, :4])
+    features[:, 4] = new * (requests.kind == PREFILL) / real
+    return features, np.stack(ranges, axis=1)
 
 
 def marks_of(counts: Floats, ranges: Floats) -> Floats:
@@ -70,3 +69,11 @@ def marks_of(counts: Floats, ranges: Floats) -> Floats:
     """
     columns = counts[:, None] if counts.ndim == 1 else counts
     return np.ascontiguousarray(np.concatenate([columns.T, ranges], axis=1))
+
+
+def hashes_of(marks: Floats) -> npt.NDArray[np.uint64]:
+    """A number for each row of marks, by which equal rows are found among many [steps]."""
+    bits = np.ascontiguousarray(marks).view(np.uint64)
+    odd = np.arange(1, 2 * bits.shape[1], 2, dtype=np.uint64) * np.uint64(MULTIPLIER)
+    mixed: npt.NDArray[np.uint64] = (bits ^ (bits >> np.uint64(29))) @ odd
+    return mixed

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from aisim_v41.estimators.fpm_domain import Domain
+from aisim_v41.estimators.fpm_domain import VERDICTS, Domain
 from aisim_v41.forwards.records import StepRecord
 from aisim_v41.units import MILLISECOND
 
@@ -35,6 +36,8 @@ class Prediction:
     local: float
     online: float
     measured: tuple[StepRecord, ...] = ()
+    readings: tuple[Prediction, ...] = ()
+    """Of a step of which only sums are known: what its extreme readings would take."""
 
     @property
     def latency_ms(self) -> float:
@@ -45,3 +48,29 @@ class Prediction:
     def band_ms(self) -> tuple[float, float]:
         """The interval [ms]."""
         return self.band_s[0] / MILLISECOND, self.band_s[1] / MILLISECOND
+
+
+def between(readings: Sequence[Prediction]) -> Prediction:
+    """One answer for a step that may be any of these readings: their middle, and all their bands.
+
+    The middle is no likelier than the ends: `Prediction.readings` holds them.
+    """
+    times = [reading.latency_s for reading in readings]
+    middle = 0.5 * (min(times) + max(times))
+    alone = [reading.physical_s for reading in readings]
+    worst = max(readings, key=lambda reading: VERDICTS.index(reading.domain.verdict))
+    text = (
+        f"sums leave the step open: {min(times) / MILLISECOND:.3f} to "
+        f"{max(times) / MILLISECOND:.3f} ms"
+    )
+    return Prediction(
+        latency_s=middle,
+        band_s=(min(r.band_s[0] for r in readings), max(r.band_s[1] for r in readings)),
+        source="extrapolated" if worst.domain.verdict != "inside" else "interpolated",
+        domain=Domain(worst.domain.verdict, worst.domain.axis or "sums",
+                      "; ".join(filter(None, (text, worst.domain.text)))),
+        physical_s=0.5 * (min(alone) + max(alone)),
+        local=1.0,
+        online=1.0,
+        readings=tuple(readings),
+    )  # fmt: skip

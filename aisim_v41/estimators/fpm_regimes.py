@@ -27,7 +27,7 @@ class Known:
 def regimes_of(steps: MeasuredSteps) -> tuple[Regime, ...]:
     """The regimes of a table's rows, by what they take relative to OP."""
     samples = steps.samples
-    host, device = samples.terms.host_s, samples.terms.device_s.sum(axis=1)
+    host, device = samples.terms.host_s, samples.terms.predicted_s
     ratio = np.log(samples.seconds / np.maximum(np.maximum(host, device), LEAST_S))
     return find_regimes(ratio, samples.seconds, samples.features, steps.runs, steps.labels)
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from aisim_v41.estimators.compiled import Floats
-from aisim_v41.estimators.fpm_features import features_of, marks_of, ranges_of
+from aisim_v41.estimators.fpm_features import RANGES, marks_of, place_of
 from aisim_v41.estimators.fpm_terms import FamilyTerms
-from aisim_v41.evidence.forwards.samples import NO_ORDER, Places, Samples, Terms, numbered
+from aisim_v41.evidence.forwards.samples import AXES, NO_ORDER, Places, Samples, Terms, numbered
 from aisim_v41.forwards.records import StepRecord
 from aisim_v41.plan.captured import Mask
 from aisim_v41.plan.compatibility import check_requests
@@ -82,8 +82,7 @@ def count_step(terms: FamilyTerms, requests: Sequence[Request]) -> Step:
     columns = check_requests(build.model, build.policy, requests)
     totals = build.program.count(columns, one_step=True).totals
     counts, uncaptured = build.captured.filled(columns, totals, one_step=True)
-    ranges = ranges_of(columns, one_step=True)
-    features = features_of(columns, build.rows(counts), one_step=True)
+    features, ranges = place_of(columns, build.rows(counts))
     return Step(
         counts=counts, uncaptured=uncaptured, features=features[0], ranges=ranges[0],
         marks=marks_of(totals, ranges).tobytes(),
@@ -122,7 +121,7 @@ def measured_steps(terms: FamilyTerms, records: Sequence[StepRecord]) -> Measure
     distinct = numbered(marks)
     samples = Samples(
         terms=_terms(terms, steps, distinct),
-        features=np.array([step.features for step in steps]).reshape(len(steps), -1),
+        features=np.array([step.features for step in steps]).reshape(len(steps), len(AXES)),
         seconds=np.array([(record.latency_ms or 0.0) * MILLISECOND for record in chosen]),
         site=distinct,
         run=numbered(runs),
@@ -132,7 +131,7 @@ def measured_steps(terms: FamilyTerms, records: Sequence[StepRecord]) -> Measure
     )
     return MeasuredSteps(
         records=tuple(rows), samples=samples,
-        ranges=np.array([step.ranges for step in steps]).reshape(len(steps), -1),
+        ranges=np.array([step.ranges for step in steps]).reshape(len(steps), len(RANGES)),
         marks=marks, runs=runs, labels=tuple(record.regime for record in chosen),
     )  # fmt: skip
 

@@ -2,7 +2,8 @@
 
 Split conformal prediction with scores in standard deviations, by groups: rows of one process run
 err together, so that the run (or, within one, the site) is what counts, not the row. Few groups
-cannot show a quantile; then the answer is drawn to the normal one. (Vovk, Gammerman and Shafer,
+cannot show a quantile; then the answer is drawn to the normal one, and never below it: runs that
+happen to agree have already made the standard deviation small. (Vovk, Gammerman and Shafer,
 Algorithmic Learning in a Random World, ch. 2; groups as in Dunn, Wasserman and Ramdas,
 Distribution-free prediction sets for two-layer hierarchical models, JASA 2023.)
 """
@@ -73,5 +74,7 @@ def calibrate(scores: Floats, group: Places, level: float = LEVEL) -> Band:
     )
     share = len(names) / (len(names) + GROUPS_OF_THE_NORMAL)
     width = min(share * shown + (1.0 - share) * normal, WIDEST)
+    if len(names) < level / (1.0 - level):
+        width = max(width, normal)
     held = float(weights[scores <= width].sum())
     return Band(width=width, level=level, groups=len(names), held=held)

@@ -197,7 +197,7 @@ def _left_out(
     for one in np.unique(group):
         left, kept = np.flatnonzero(group == one), np.flatnonzero(group != one)
         if not len(kept):
-            kept = left
+            kept = left  # nothing else was measured: the prior is all there is to compare with
         physical = fit_physical(samples.terms.at(kept), samples.seconds[kept], noise, weights[kept])
         ratio = _ratio(samples, physical)
         local, local_spread = leave_out(samples, ratio, sizes, weights, left)

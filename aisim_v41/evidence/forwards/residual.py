@@ -171,6 +171,8 @@ def leave_out(
         left: the rows that are left out.
     """
     kept = np.setdiff1d(np.arange(len(residual)), left)
+    if not len(kept):
+        return np.zeros(len(left)), np.full(len(left), sizes.local)
     found = solve(samples.at(kept), residual[kept], sizes, weights[kept])
     features = samples.features[left]
     return found.local(features), found.local_spread(features)

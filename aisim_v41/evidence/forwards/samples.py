@@ -40,6 +40,12 @@ class Terms:
     host_s: Floats
     device_s: Floats
 
+    @property
+    def predicted_s(self) -> Floats:
+        """Kernels as operators predict them, never below their resources at peak [steps]."""
+        found: Floats = self.device_s[:, : self.families].sum(axis=1)
+        return found
+
     def at(self, rows: Places | npt.NDArray[np.bool_]) -> Terms:
         """A choice of steps."""
         return replace(self, host_s=self.host_s[rows], device_s=self.device_s[rows])

@@ -12,10 +12,15 @@ def test_many_groups_show_their_own_quantile():
 
 
 def test_few_groups_are_drawn_to_the_normal():
-    band = calibrate(np.full(40, 0.1), np.repeat([0, 1], 20))
-    assert 0.1 < band.width < normal_width(0.9)
-    assert band.width == pytest.approx((2 * 0.1 + 4 * normal_width(0.9)) / 6)
-    assert (band.groups, band.held) == (2, 1.0)
+    band = calibrate(np.full(40, 2.5), np.repeat([0, 1], 20))
+    assert band.width == pytest.approx((2 * 2.5 + 4 * normal_width(0.9)) / 6)
+    assert (band.groups, band.held) == (2, 0.0)
+
+
+def test_few_groups_that_agree_narrow_nothing():
+    assert calibrate(np.full(40, 0.1), np.repeat([0, 1], 20)).width == normal_width(0.9)
+    twelve = calibrate(np.full(48, 0.1), np.repeat(np.arange(12), 4))
+    assert twelve.width == pytest.approx((12 * 0.1 + 4 * normal_width(0.9)) / 16)
 
 
 def test_every_group_counts_alike():
