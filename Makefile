@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-long bench clean
+.PHONY: run test test-long bench worlds clean
 
 run: $(VENV)/.run
 	$(BIN)/aisim-v41 estimate --gpu gb300 --tp 4 --engine sglang --decoder-replay both \
@@ -22,6 +22,9 @@ test-long: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
+
+worlds: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.fpm_worlds
 
 clean:
 	rm -rf $(VENV) dist build

@@ -15,35 +15,10 @@ import json  # noqa: E402
 import random  # noqa: E402
 import subprocess  # noqa: E402
 import sys  # noqa: E402
-import time  # noqa: E402
-from collections.abc import Callable  # noqa: E402
-from dataclasses import asdict, dataclass  # noqa: E402
+from dataclasses import asdict  # noqa: E402
 
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One measured figure and what it should stay under."""
-
-    name: str
-    value: float
-    target: float | None
-    unit: str
-
-    def __str__(self) -> str:
-        target = "" if self.target is None else f"  (target {self.target:g})"
-        return f"{self.name:<58}{self.value:>10.2f} {self.unit}{target}"
-
-
-def best(function: Callable[[], object], *, calls: int, rounds: int = 15) -> float:
-    """Seconds of one call: the best round of many, which other load on the machine spoils least."""
-    function()
-    shortest = float("inf")
-    for _ in range(rounds):
-        start = time.perf_counter()
-        for _ in range(calls):
-            function()
-        shortest = min(shortest, (time.perf_counter() - start) / calls)
-    return shortest
+from benchmarks.figures import Figure, best  # noqa: E402
+from benchmarks.fpm_speed import fpm_figures  # noqa: E402
 
 
 def process_seconds(code: str, rounds: int = 7) -> float:
@@ -163,6 +138,7 @@ def measure() -> list[Figure]:
         Figure("peak memory of that process", peak, 1024, "MiB"),
         Figure("memory that the sweep added", added, None, "MiB"),
     ]
+    figures += fpm_figures()
     shell = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'aisim_v41.cli.main', "
     shell += "'estimate', '--decode', '32x32768', '--json'], check=True, capture_output=True)"
     figures.append(Figure("one answer in the shell", process_seconds(shell, 5), None, "s"))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from benchmarks.worlds.mechanisms import (
     Mechanism,
+    Seconds,
     behind_host,
     captured,
     foreign,
@@ -87,7 +88,7 @@ class World:
         runs: process runs; two where there are fewer than 60 points.
         warm_up: share by which the first step of a run is slower; falls exponentially over a third
             of the run.
-        poisoned: share of measurements that take two to four times as long.
+        poisoned: share of measurements that take two to four times as long; so many, drawn.
         collect: chooses what is measured.
         ask: chooses what is asked.
     """
@@ -104,11 +105,14 @@ class World:
     collect: Callable[[int, np.random.Generator], list[Step]] = grid
     ask: Callable[[int, np.random.Generator], list[Step]] = asked
 
+    def engine(self, seed: int) -> Seconds:
+        """True seconds of steps of the engine that a seed draws."""
+        return self.mechanism(np.random.default_rng([seed, zlib.crc32(self.name.encode())]))
+
     def draw(self, points: int, seed: int, questions: int = ASKED) -> Drawn:
         """Measurements and questions; the engine depends on the seed alone, not on ``points``."""
-        name = zlib.crc32(self.name.encode())
-        seconds = self.mechanism(np.random.default_rng([seed, name]))
-        rng = np.random.default_rng([seed, name, points])
+        seconds = self.engine(seed)
+        rng = np.random.default_rng([seed, zlib.crc32(self.name.encode()), points])
         runs = self.runs if points >= 60 else min(self.runs, 2)
         offsets = self.run_offset * rng.standard_normal(runs)
         level = float(np.exp(offsets.mean()))
@@ -139,6 +143,11 @@ class World:
         shared = each // SHARED
         steps = self.collect(points - shared * (runs - 1), rng)
         common, rest = steps[:shared], steps[shared:]
+        places = [(run, order) for run in range(runs) for order in range(each)]
+        wild = {
+            places[place]
+            for place in rng.permutation(len(places))[: round(self.poisoned * len(places))]
+        }
         for run in range(runs):
             own = common + rest[run::runs]
             offset = float(np.exp(offsets[run]))
@@ -146,7 +155,7 @@ class World:
                 step = own[place]
                 true = seconds(step)
                 drift = 1 + self.warm_up * float(np.exp(-3 * order / len(own)))
-                poisoned = bool(rng.random() < self.poisoned)
+                poisoned = (run, order) in wild
                 factor = rng.uniform(2, 4) if poisoned else 1.0
                 yield Sample(
                     step=step,
