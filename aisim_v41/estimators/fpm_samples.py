@@ -142,7 +142,10 @@ def _terms(terms: FamilyTerms, steps: Sequence[Step], distinct: Places) -> Terms
     eager = np.array([bool(np.any(steps[n].uncaptured)) for n in first])
     counts = np.stack([steps[n].counts for n in first], axis=1) if len(first) else np.empty((0, 0))
     if not len(first):
-        return Terms(names=(), families=0, host_s=np.empty(0), device_s=np.empty((0, 0)))
+        nothing = np.empty(0)
+        return Terms(
+            names=(), families=0, host_s=nothing, prefills=nothing, device_s=np.empty((0, 0))
+        )
     prefills = np.array([steps[n].features[-1] > 0 for n in first])
     return terms(counts, prefills, eager if eager.any() else None).at(distinct)
 

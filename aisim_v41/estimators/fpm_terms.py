@@ -61,12 +61,7 @@ class FamilyTerms:
             op = self.build.at(counts, prefills=bool(prefills))
             device = self._device(op, counts)
             host = op.host.seconds(counts, uncaptured, prefills)
-            return Terms(
-                names=self.names,
-                families=len(FAMILIES),
-                host_s=np.atleast_1d(host),
-                device_s=device[None, :],
-            )
+            return self._terms(np.atleast_1d(host), np.atleast_1d(prefills), device[None, :])
         steps = counts.shape[1]
         place = np.searchsorted(self.build.kernels.limits, self.build.rows(counts))
         place = np.where(prefills, PREFILL, place)
@@ -78,7 +73,13 @@ class FamilyTerms:
             device_s[here] = self._device(op, whole_blocks(part))[:, : len(here)].T
             apart = None if uncaptured is None else uncaptured[here]
             host_s[here] = op.host.seconds(part, apart, np.full(len(here), one == PREFILL))
-        return Terms(names=self.names, families=len(FAMILIES), host_s=host_s, device_s=device_s)
+        return self._terms(host_s, np.broadcast_to(prefills, steps), device_s)
+
+    def _terms(self, host_s: Floats, prefills: Mask, device_s: Floats) -> Terms:
+        return Terms(
+            names=self.names, families=len(FAMILIES), host_s=host_s,
+            prefills=prefills.astype(np.float64), device_s=device_s,
+        )  # fmt: skip
 
     def _device(self, op: CompiledOp, counts: Floats) -> Floats:
         """Seconds of the terms: [names] or [names, steps]."""

@@ -175,11 +175,18 @@ def _terms(fit: ForwardFit) -> tuple[Term, ...]:
             prior=None,
             factor=None,
         ),
-        Term(
-            name="host",
-            share=physical.host_factor * float(terms.host_s.sum()) / whole,
-            prior=1.0,
-            factor=physical.host_factor,
+        *(
+            Term(
+                name=name,
+                share=factor * float(terms.host_s[terms.prefills == prefills].sum()) / whole,
+                prior=1.0,
+                factor=factor,
+            )
+            for name, prefills, factor in (
+                ("host, decode", 0.0, physical.host_factor),
+                ("host, prefill", 1.0, physical.prefill_factor),
+            )
+            if np.any(terms.prefills == prefills)
         ),
     ]
     found += [

@@ -3,6 +3,8 @@
     time = floor + max(host x H, sum of factor_g x D_g)        an eager host runs ahead of the GPU
     time = floor + host x H + sum of factor_g x D_g            it waits for every step
 
+with one host factor for decode steps and one for prefills, which are near each other.
+
 H and the first D_g are the seconds that operators predict, by family of kernels (measured where
 there are measurements, resources at peak otherwise): a factor of 1 is their prior. The other D_g
 are the ledger's resources at peak, family by family, for what an engine does otherwise than those
@@ -26,6 +28,8 @@ Composition = Literal["overlapped", "added"]
 HOST_PRIOR: Final = 0.5
 """Standard deviation of log(host factor): hosts of one model differ by that much (docs/op.md,
 "Execution modes")."""
+PREFILL_PRIOR: Final = 0.2
+"""Of the logarithm of what a prefill's host path takes beside that: other code, same engine."""
 DEVICE_PRIOR: Final = 0.4
 """Of the logarithm of the factor that all device terms share."""
 TERM_PRIOR: Final = 0.5
@@ -46,8 +50,8 @@ class Physical:
     Attributes:
         composition: how host and device meet.
         names: of the terms.
-        theta: log host factor, log common factor, log factors of the terms, floor as a share of
-            ``scale_s``.
+        theta: log host factor, log of a prefill's beside it, log common factor of the kernels, log
+            factors of the terms, floor as a share of ``scale_s``.
         scale_s: median measured time [s].
         covariance: of theta, as the rows and the prior leave it.
     """
@@ -65,13 +69,18 @@ class Physical:
 
     @cached_property
     def host_factor(self) -> float:
-        """Measured over predicted time of the host."""
+        """Measured over predicted time of the host in decode steps."""
         return float(np.exp(self.theta[0]))
+
+    @cached_property
+    def prefill_factor(self) -> float:
+        """The same in prefills."""
+        return float(np.exp(self.theta[0] + self.theta[1]))
 
     @cached_property
     def factors(self) -> Floats:
         """Measured over predicted time of each term [names]."""
-        found: Floats = np.exp(self.theta[1] + self.theta[2:-1])
+        found: Floats = np.exp(self.theta[2] + self.theta[3:-1])
         return found
 
     def seconds(self, terms: Terms) -> Floats:
@@ -84,7 +93,8 @@ class Physical:
 
     def both(self, terms: Terms) -> tuple[Floats, Floats]:
         """Seconds of the kernels alone and of the whole [steps]."""
-        host, device = self.host_factor * terms.host_s, terms.device_s @ self.factors
+        factor = np.where(terms.prefills > 0, self.prefill_factor, self.host_factor)
+        host, device = factor * terms.host_s, terms.device_s @ self.factors
         together = np.maximum(host, device) if self.composition == "overlapped" else host + device
         return device, together + self.floor_s * (together > 0)
 
@@ -120,10 +130,9 @@ def _fit(
     scale = float(np.median(seconds))
     names, resources = terms.names, len(terms.names) - terms.families
     low, wide = LEDGER_PRIOR
-    middle = np.array([0.0, 0.0, *[0.0] * terms.families, *[low] * resources, 0.0])
-    spreads = np.array(
-        [HOST_PRIOR, DEVICE_PRIOR, *[TERM_PRIOR] * terms.families, *[wide] * resources, FLOOR_PRIOR]
-    )
+    middle = np.array([0.0, 0.0, 0.0, *[0.0] * terms.families, *[low] * resources, 0.0])
+    common = (HOST_PRIOR, PREFILL_PRIOR, DEVICE_PRIOR)
+    spreads = np.array([*common, *[TERM_PRIOR] * terms.families, *[wide] * resources, FLOOR_PRIOR])
     root = np.sqrt(weights) / noise
 
     def misses(theta: Floats) -> Floats:
@@ -148,8 +157,8 @@ def _fit(
 
 def _parts(theta: Floats, terms: Terms, scale: float) -> tuple[Floats, Floats, Floats]:
     """Host, device terms and floor of steps [s]; the floor only where there is anything."""
-    host = np.exp(theta[0]) * terms.host_s
-    device = terms.device_s * np.exp(theta[1] + theta[2:-1])
+    host = np.exp(theta[0] + theta[1] * terms.prefills) * terms.host_s
+    device = terms.device_s * np.exp(theta[2] + theta[3:-1])
     some = (terms.host_s > 0) | (terms.device_s.sum(axis=1) > 0)
     return host, device, theta[-1] * scale * some
 
@@ -172,6 +181,7 @@ def _slopes(theta: Floats, terms: Terms, scale: float, composition: Composition)
         host, device = host * waits, device * ~waits[:, None]
     some = (floor + host + device.sum(axis=1)) > 0
     seconds = np.maximum(floor + host + device.sum(axis=1), SMALLEST_S)
-    columns = [host[:, None], device.sum(axis=1)[:, None], device, (some * scale)[:, None]]
+    common = [host, host * terms.prefills, device.sum(axis=1)]
+    columns = [np.stack(common, axis=1), device, (some * scale)[:, None]]
     found: Floats = np.concatenate(columns, axis=1) / seconds[:, None]
     return found

@@ -32,12 +32,14 @@ class Terms:
         families: how many of them, the first, are kernels as operators predict them; the others are
             resources of the ledger at peak, for what kernels do otherwise than predicted.
         host_s: what the host needs to issue each step [steps].
+        prefills: 1 where the step runs as a prefill, else 0 [steps].
         device_s: seconds of the terms [steps, names].
     """
 
     names: tuple[str, ...]
     families: int
     host_s: Floats
+    prefills: Floats
     device_s: Floats
 
     @property
@@ -48,7 +50,12 @@ class Terms:
 
     def at(self, rows: Places | npt.NDArray[np.bool_]) -> Terms:
         """A choice of steps."""
-        return replace(self, host_s=self.host_s[rows], device_s=self.device_s[rows])
+        return replace(
+            self,
+            host_s=self.host_s[rows],
+            prefills=self.prefills[rows],
+            device_s=self.device_s[rows],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,10 @@ NAMES = ("projection", "experts", "attention")
 
 
 def terms(host_s: Floats, device_s: Floats) -> Terms:
-    return Terms(names=NAMES, families=len(NAMES), host_s=host_s, device_s=device_s)
+    return Terms(
+        names=NAMES, families=len(NAMES), host_s=host_s, prefills=np.zeros(len(host_s)),
+        device_s=device_s,
+    )  # fmt: skip
 
 
 def drawn_terms(rows: int, seed: int, host_s: float = 0.0) -> Terms:

@@ -38,6 +38,15 @@ def test_a_host_that_runs_ahead_hides_kernels_and_one_that_waits_adds_them():
     assert waits.host_factor == pytest.approx(1.2, rel=0.05)
 
 
+def test_prefills_have_a_host_of_their_own():
+    made_of = drawn_terms(80, seed=8, host_s=0.2)
+    made_of.prefills[::2] = 1.0
+    seconds = made_of.host_s * np.where(made_of.prefills > 0, 1.1, 0.9)
+    found = fit_physical(made_of, seconds, QUIET)
+    assert found.host_factor == pytest.approx(0.9, rel=0.01)
+    assert found.prefill_factor == pytest.approx(1.1, rel=0.01)
+
+
 def test_few_rows_leave_the_prior():
     """One row cannot tell terms apart: they move together, and none far."""
     made_of = drawn_terms(1, seed=4)
@@ -78,7 +87,8 @@ def test_no_work_takes_no_time_and_more_never_less(scale: float, seed: int):
 @pytest.mark.parametrize("composition", ["overlapped", "added"])
 def test_slopes_are_those_of_the_times(composition: physical.Composition):
     made_of = drawn_terms(6, seed=7, host_s=0.01)
-    theta = np.array([0.2, -0.1, 0.3, -0.2, 0.1, 0.04])
+    made_of.prefills[::2] = 1.0
+    theta = np.array([0.2, 0.15, -0.1, 0.3, -0.2, 0.1, 0.04])
 
     def log_seconds(at: np.ndarray) -> np.ndarray:
         return np.log(physical._seconds(at, made_of, 0.02, composition))
