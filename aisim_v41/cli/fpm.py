@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -31,7 +31,7 @@ from aisim_v41.resources import names
 from aisim_v41.units import MILLISECOND
 
 if TYPE_CHECKING:
-    from aisim_v41.estimators.fpm import Fpm
+    from aisim_v41.estimators.fpm import Fpm, Level
     from aisim_v41.estimators.fpm_prediction import Prediction
     from aisim_v41.forwards.records import StepRecord
     from aisim_v41.forwards.table import StepTable
@@ -165,6 +165,10 @@ def predict(
         bool,
         typer.Option("--extrapolate", help="Answer outside what was measured, with a wide band."),
     ] = False,
+    level: Annotated[
+        str,
+        typer.Option("--level", help="mean of the measured runs, or settled: as they end."),
+    ] = "mean",
     json: JsonOption = False,
 ) -> None:
     """Time of one step from measured forwards of exactly its identity."""
@@ -181,6 +185,7 @@ def predict(
             model=loaded,
             parallel=Parallel(tp=tp),
             policy=policy,
+            level=cast("Level", level),
         )
         answers.append((setting, fpm, fpm.predict(requests, extrapolate=extrapolate)))
     if json:
@@ -200,6 +205,7 @@ def _document(fpm: Fpm, answer: Prediction) -> dict[str, Any]:
         "gpu": fpm.table.gpu,
         "slug": fpm.table.identity.slug(),
         "regime": fpm.regime,
+        "level": fpm.level,
         "latency_ms": answer.latency_ms,
         "band_ms": list(answer.band_ms),
         "band_level": fpm.fit.band.level,

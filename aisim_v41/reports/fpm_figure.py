@@ -190,7 +190,10 @@ def residual_along(report: FpmReport, axis: str, ax: Axes) -> Axes:
     crossed = _places(_flagged(report), axis)
     _cross_out(ax, [(across, _within((-largest, largest), up)) for across, up in crossed])
     ax.set_ylim(-1.1 * largest, 1.1 * largest)
-    if axis in ("new_tokens", "prefix_tokens"):
+    if all(point.axis(axis) is None for point in report.points):
+        ax.set_xticks([])
+        ax.text(0.5, 0.9, "not recorded", transform=ax.transAxes, ha="center", color=GREY)
+    elif axis in ("new_tokens", "prefix_tokens"):
         _plain_ticks(ax, "symlog", across=True)
         ax.set_xlim(-0.3, BEYOND * max(ax.dataLim.x1, 1.0))
     else:

@@ -121,6 +121,37 @@ def test_packaged_campaigns_answer_both_replay_settings():
     assert on["slug"] != off["slug"]
 
 
+def test_estimate_asks_the_same_forwards():
+    plan = ("--gpu", "gb300", "--tp", "4", "--engine", "sglang", *EAGER, "--decoder-replay", "off")
+    near, far = ("--decode", "1x700"), ("--decode", "1x40000")
+
+    def estimate(*arguments: str):
+        return inside("estimate", *plan, "--method", "fpm", "--json", *arguments)
+
+    told = json.loads(estimate(*near).stdout)
+    assert told["method"] == "fpm"
+    assert told["latency_ms"] == answer("predict", *plan, *near)["latency_ms"]
+    assert told["source_share"] == {"interpolated": 1.0}
+    assert estimate(*near, "--no-extrapolate").returncode == 0
+    refused = estimate(*far)
+    assert refused.returncode == 2
+    assert "outside the measured forwards" in refused.stderr
+    assert json.loads(estimate(*far, "--extrapolate").stdout)["beyond"]
+    table = inside("estimate", *plan[:-2], "--decoder-replay", "both", "--method", "fpm", *near)
+    on, off = (line for line in table.stdout.splitlines() if line.startswith((" on ", " off ")))
+    assert on.split()[3:5] == off.split()[3:5] == ["-", "-"]
+
+
+def test_the_level_of_a_run_can_be_chosen():
+    step = ("predict", "--decode", "1x700", *EAGER, "--decoder-replay", "off")
+    mean, settled = answer(*step), answer(*step, "--level", "settled")
+    assert (mean["level"], settled["level"]) == ("mean", "settled")
+    assert 0 < abs(settled["latency_ms"] / mean["latency_ms"] - 1) < 0.05
+    refused = inside("fpm", *step, "--level", "late")
+    assert refused.returncode == 2
+    assert "mean, settled" in refused.stderr
+
+
 def test_two_regimes_wait_for_a_choice():
     step = ("predict", "--gpu", "gb200", "--engine", "vllm", "--decoder-replay", "off",
             "--decode", "1x700")  # fmt: skip

@@ -102,6 +102,14 @@ def test_narrow_times_have_a_plain_scale():
     assert figure(example.report()).get_axes()[0].get_xscale() == "linear"
 
 
+def test_an_axis_without_places_says_so():
+    unordered = tuple(replace(p, order=None) for p in example.POINTS)
+    ax = figure(example.report(points=unordered)).get_axes()[-1]
+    assert ax.get_xlabel() == "position in its run"
+    assert marks(ax) == []
+    assert [text.get_text() for text in ax.texts] == ["not recorded"]
+
+
 def test_a_report_of_nothing_is_drawn():
     empty = figure(example.report(points=(), left_out=(), coverage=()))
     assert len(empty.get_axes()) == 6
