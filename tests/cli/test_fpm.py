@@ -48,7 +48,8 @@ def test_fit_tells_terms_noise_and_errors(table: Path):
         assert part in told.stdout
     document = answer("fit", str(table))
     assert "points" not in document
-    assert [term["name"] for term in document["terms"]][:2] == ["floor", "host"]
+    names = [term["name"] for term in document["terms"]]
+    assert names[:3] == ["floor", "host, decode", "host, prefill"]
     # Two runs, 3 % apart: each is off by as much as the other.
     (row,) = (row for row in document["errors"]["run"]
               if (row["method"], row["phase"]) == ("fpm", "all"))  # fmt: skip
