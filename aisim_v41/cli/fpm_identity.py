@@ -46,7 +46,7 @@ def measured(
     given: Mapping[str, Any],
     changes: list[str] | None,
     settings: Mapping[str, Any],
-    file: Path | None,
+    filed: Mapping[str, Any],
     hints: Mapping[str, Any],
 ) -> Measured:
     """The identity of measurements.
@@ -58,14 +58,13 @@ def measured(
         given: values of options by field; None where an option was not given.
         changes: FIELD=VALUE of the policy.
         settings: further engine settings.
-        file: YAML or JSON with the fields by name, and mappings "set" and "settings".
+        filed: content of an identity file, from `identity_file`.
         hints: what the measurements say: fields by name, further ones as ``settings.<name>``.
 
     Raises:
         InvalidInputError: names every field that is missing or contradicts the measurements.
-        SchemaError, MissingProfileError: the file.
     """
-    said = _from_file(file) if file is not None else {}
+    said = dict(filed)
     changed = said.pop(CHANGES, {}) | overrides(changes)
     own = {name[len(SETTINGS) + 1 :]: v for name, v in hints.items() if name not in _FIELDS}
     further = own | said.pop(SETTINGS, {}) | settings
@@ -118,7 +117,13 @@ def _refuse_contradictions(said: Mapping[str, Any], told: Mapping[str, Any]) -> 
         raise InvalidInputError(f"the measurements say otherwise: {', '.join(against)}")
 
 
-def _from_file(path: Path) -> dict[str, Any]:
+def identity_file(path: Path) -> dict[str, Any]:
+    """What a YAML or JSON file says: fields by name, and mappings "set" and "settings".
+
+    Raises:
+        MissingProfileError: there is no such file.
+        SchemaError: it has another field, or one of another form.
+    """
     said = read_mapping(path)
     known = {*_FIELDS, CHANGES, SETTINGS}
     for name, value in said.items():

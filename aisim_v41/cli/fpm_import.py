@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aisim_v41.cli.fpm_identity import Measured, measured
+from aisim_v41.cli.fpm_identity import Measured, identity_file, measured
 from aisim_v41.cli.options import JsonOption, SetOption
 from aisim_v41.cli.output import print_json, print_text
 from aisim_v41.errors import AisimError, InvalidInputError
@@ -91,13 +91,15 @@ def import_files(
 
     if out is None and not dry_run:
         raise InvalidInputError("--out FOLDER is missing: where the table goes; or give --dry-run")
-    read = _read(files, form, {"run": run, "regime": regime, "timer": timer}, _pairs(options))
+    filed = identity_file(identity) if identity is not None else {}
+    named = {name: value for name, value in (("run", run), ("regime", regime)) if value}
+    read = _read(files, form, timer or filed.get("timer"), {**named, **_pairs(options)})
     given = {
         "gpu": gpu, "tp": tp, "ep": ep, "model": model, "engine": engine,
         "decoder_replay": decoder_replay, "checkpoint": checkpoint, "engine_build": engine_build,
         "image": image, "topology": topology, "modality": modality, "timer": timer,
     }  # fmt: skip
-    known = measured(given, changes, _pairs(settings), identity, _hints(read))
+    known = measured(given, changes, _pairs(settings), filed, _hints(read))
     table = StepTable(
         identity=known.identity,
         records=tuple(record for one in read.values() for record in one.records),
@@ -136,17 +138,17 @@ def _pairs(texts: list[str] | None) -> dict[str, Any]:
 
 
 def _read(
-    files: Sequence[Path], form: str, shared: Mapping[str, Any], own: Mapping[str, Any]
+    files: Sequence[Path], form: str, timer: str | None, options: Mapping[str, Any]
 ) -> dict[Path, Imported]:
-    """What each file holds; shared options go to the formats that take them."""
+    """What each file holds; formats that do not say which timer they had are told."""
     from aisim_v41.io import IMPORTERS, read_steps, sniff
 
     found: dict[Path, Imported] = {}
     for path in files:
         name = sniff(path) if form == AUTO else form
-        takes = set(signature(IMPORTERS[name].read).parameters) if name in IMPORTERS else set()
-        options = {key: value for key, value in shared.items() if key in takes and value}
-        found[path] = read_steps(path, name, **{**options, **own})
+        takes = signature(IMPORTERS[name].read).parameters if name in IMPORTERS else {}
+        told = {"timer": timer} if timer and "timer" in takes else {}
+        found[path] = read_steps(path, name, **{**told, **options})
     return found
 
 

@@ -128,6 +128,28 @@ def test_a_source_that_says_otherwise_is_refused(tmp_path: Path):
     assert "the measurements say otherwise: --engine vllm against sglang" in told.stderr
 
 
+def test_a_log_is_told_its_timer_and_run(tmp_path: Path):
+    message = {
+        "version": 1, "worker_id": "w", "dp_rank": 0, "counter_id": 1, "wall_time": 0.15,
+        "scheduled_requests": {
+            "num_decode_requests": 4, "sum_decode_kv_tokens": 8192, "var_decode_kv_tokens": 0.0,
+        },
+    }  # fmt: skip
+    file = tmp_path / "log.jsonl"
+    file.write_text(json.dumps(message) + "\n")
+    told = answer(str(file), *BUILD, "--run", "tuesday", "--out", str(tmp_path))
+    assert told["identity"]["build"]["timer"] == "sync_wall"
+    (one,) = read_table(Path(told["folder"])).records
+    assert (one.run, one.latency_ms) == ("tuesday", 150.0)
+    counted = answer(
+        str(file), *BUILD, "--option", "kv_includes_current=true", "--dry-run"
+    )  # fmt: skip
+    assert counted["records"] == 1
+    refused = inside("fpm", "import", str(file), *BUILD, "--option", "fake_kv=mark", "--dry-run")
+    assert refused.returncode == 2
+    assert "dynamo_fpm has no option 'fake_kv'" in refused.stderr
+
+
 def test_a_step_that_could_not_have_run_is_refused(tmp_path: Path):
     file = tmp_path / "a.csv"
     file.write_text("new_tokens,prefix_tokens,kind,latency_ms\n1,2000000,decode,9.5\n")

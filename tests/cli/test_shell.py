@@ -210,7 +210,7 @@ def test_bad_input_is_one_line(arguments: list[str], parts: list[str]):
 def test_help_lists_the_commands():
     done = shell("--help")
     assert done.returncode == 0
-    for command in ("layers", "ledger", "estimate", "capacity", "claims", "validate"):
+    for command in ("layers", "ledger", "estimate", "capacity", "fpm", "claims", "validate"):
         assert command in done.stdout
 
 
