@@ -115,7 +115,8 @@ class Fpm(CompiledStep):
             physical.seconds(self.steps.samples.terms),
         )
         self.level: Level = level
-        self._drift = self.fit.residual.settled if level == "settled" else 0.0
+        residual = self.fit.residual
+        self._drift = residual.settled if level == "settled" else 0.0
         self._measured = known_steps(self.steps, self.flagged) if level == "mean" else {}
         measured = [np.frombuffer(mark) for mark in self._measured]
         self._hashes = hashes_of(np.stack(measured)) if measured else np.empty(0, np.uint64)
@@ -190,7 +191,12 @@ class Fpm(CompiledStep):
             source=source if known is None else "measured",
             domain=domain,
             physical_s=float(counted.physical_s[0]),
-            local=float(np.exp(self.fit.residual.local(features)[0])),
+            local=float(
+                np.exp(self.fit.log_seconds(terms, features)[0] + self._drift)
+                / counted.physical_s[0]
+            )
+            if seconds
+            else 1.0,
             online=float(np.exp(self.correction.at(features)[0])),
             measured=() if known is None else tuple(self.table.records[n] for n in known.records),
         )
@@ -313,7 +319,7 @@ class Fpm(CompiledStep):
         """Seconds of steps, and what was measured of each."""
         known = self._known(counted)
         seconds = counted.physical_s * np.exp(
-            self.fit.residual.local(counted.features) + self._drift
+            self.fit.residual.local(counted.features) + self.fit.residual.middle + self._drift
         )
         for step, one in enumerate(known):
             if one is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -91,7 +92,8 @@ class ForwardFit:
 
     def log_seconds(self, terms: Terms, features: Floats) -> Floats:
         """log of the expected seconds of steps [steps]."""
-        found: Floats = np.log(self.physical.seconds(terms)) + self.residual.local(features)
+        left = self.residual.local(features) + self.residual.middle
+        found: Floats = np.log(self.physical.seconds(terms)) + left
         return found
 
     def spread(self, terms: Terms, features: Floats) -> Floats:
@@ -125,7 +127,8 @@ def fit_forwards(samples: Samples) -> ForwardFit:
         chosen = every.at(spread_out(every.samples.features, MOST_ROWS))
     rows = chosen.samples
     noise = FIRST_NOISE
-    weights = apart(_ratio(rows, fit_physical(rows.terms, rows.seconds, noise)), rows.features)
+    physical = fit_physical(rows.terms, rows.seconds, noise)
+    weights = apart(_ratio(rows, physical), rows.features)
     for _ in range(ROUNDS):
         physical = fit_physical(rows.terms, rows.seconds, noise, weights)
         ratio = _ratio(rows, physical)
@@ -137,10 +140,11 @@ def fit_forwards(samples: Samples) -> ForwardFit:
             break
         weights = believed
     residual = solve(rows, ratio, sizes, weights)
-    sites = _left_out(rows, sizes, weights, noise, _folds(rows.site), within=True)
+    left_out = partial(_left_out, rows, sizes, weights, noise, physical)
+    sites = left_out(_folds(rows.site), within=True)
     runs = None
     if rows.runs > 1:
-        runs = _left_out(rows, sizes, weights, noise, rows.run, within=False)
+        runs = left_out(rows.run, within=False)
     judged = sites if runs is None else runs
     score = np.abs(np.log(rows.seconds / judged.predicted_s)) / judged.spread
     seen = weights > 0
@@ -186,11 +190,19 @@ def _folds(site: Places) -> Places:
 
 
 def _left_out(
-    samples: Samples, sizes: Sizes, weights: Floats, noise: float, group: Places, *, within: bool
+    samples: Samples,
+    sizes: Sizes,
+    weights: Floats,
+    noise: float,
+    whole: Physical,
+    group: Places,
+    *,
+    within: bool,
 ) -> LeftOut:
     """Every row as the rows of other groups predict it; sizes of the parts are those of all rows.
 
     Args:
+        whole: the physical part of all rows, to start from.
         within: whether a left-out row lies in a run that the others know; else it is a run.
     """
     predicted, spread = np.empty(len(samples)), np.empty(len(samples))
@@ -198,7 +210,8 @@ def _left_out(
         left, kept = np.flatnonzero(group == one), np.flatnonzero(group != one)
         if not len(kept):
             kept = left  # nothing else was measured: the prior is all there is to compare with
-        physical = fit_physical(samples.terms.at(kept), samples.seconds[kept], noise, weights[kept])
+        rows = samples.at(kept)
+        physical = fit_physical(rows.terms, rows.seconds, noise, weights[kept], whole)
         ratio = _ratio(samples, physical)
         local, local_spread = leave_out(samples, ratio, sizes, weights, left)
         terms = samples.terms.at(left)

@@ -39,6 +39,8 @@ LEDGER_PRIOR: Final = (-1.5, 1.0)
 are already priced, a fifth of the time at peak, give or take a factor of 2.7."""
 FLOOR_PRIOR: Final = 0.05
 """Scale of the floor, as a share of the median measured time."""
+FLOOR_START: Final = 1e-3
+"""Where the search for the floor starts at least, as a share of the median."""
 SMALLEST_S: Final = 1e-9
 """Time that stands for none."""
 
@@ -106,7 +108,11 @@ class Physical:
 
 
 def fit_physical(
-    terms: Terms, seconds: Floats, noise: float, weights: Floats | None = None
+    terms: Terms,
+    seconds: Floats,
+    noise: float,
+    weights: Floats | None = None,
+    near: Physical | None = None,
 ) -> Physical:
     """Floor and factors, with the composition that explains the rows better.
 
@@ -115,8 +121,11 @@ def fit_physical(
         seconds: measured [rows].
         noise: standard deviation of log(measured) that does not come from the terms.
         weights: of the rows; 1 if not given.
+        near: a fit of nearly the same rows, to start from; its composition is kept.
     """
     weights = np.ones(len(seconds)) if weights is None else weights
+    if near is not None:
+        return _fit(terms, seconds, noise, weights, near.composition, near)[1]
     kinds: tuple[Composition, ...] = (
         ("overlapped", "added") if np.any(terms.host_s > 0) else ("overlapped",)
     )
@@ -125,9 +134,14 @@ def fit_physical(
 
 
 def _fit(
-    terms: Terms, seconds: Floats, noise: float, weights: Floats, composition: Composition
+    terms: Terms,
+    seconds: Floats,
+    noise: float,
+    weights: Floats,
+    composition: Composition,
+    near: Physical | None = None,
 ) -> tuple[float, Physical]:
-    scale = float(np.median(seconds))
+    scale = float(np.median(seconds)) if near is None else near.scale_s
     names, resources = terms.names, len(terms.names) - terms.families
     low, wide = LEDGER_PRIOR
     middle = np.array([0.0, 0.0, 0.0, *[0.0] * terms.families, *[low] * resources, 0.0])
@@ -145,8 +159,8 @@ def _fit(
 
     least, most = np.full(len(spreads), -8.0), np.full(len(spreads), 4.0)
     least[-1] = 0.0
-    start = middle.copy()
-    start[-1] = 1e-3
+    start = (middle if near is None else near.theta).copy()
+    start[-1] = max(start[-1], FLOOR_START)
     end = least_squares(misses, start, jac=slopes, bounds=(least, most), loss="soft_l1")
     shape = slopes(end.x)
     covariance: Floats = np.linalg.inv(shape.T @ shape).astype(np.float64)

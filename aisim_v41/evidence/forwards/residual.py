@@ -91,6 +91,7 @@ class Residual:
         alpha: weights of the rows: covariance^-1 x residual.
         factor: Cholesky factor of their covariance.
         drifted: residual explained by run and drift [rows].
+        middle: median of what is left then: predictions are medians, and noise may be skew.
         settled: drift at the end of a run, the mean of the runs: what a long-lived engine differs
             by from the mean of the measured runs.
     """
@@ -100,6 +101,7 @@ class Residual:
     alpha: Floats
     factor: Floats
     drifted: Floats
+    middle: float
     settled: float
 
     def local(self, features: Floats) -> Floats:
@@ -128,12 +130,16 @@ def solve(samples: Samples, residual: Floats, sizes: Sizes, weights: Floats) -> 
         weights: of the rows, at most 1; rows of weight 0 say nothing.
     """
     slow = _slow(samples, sizes)
-    covariance = _local(samples.features, samples.features, sizes) + slow
+    near = _local(samples.features, samples.features, sizes)
+    covariance = near + slow
     covariance[np.diag_indices(len(residual))] += _noise(samples, sizes, weights)
     factor, _ = cho_factor(covariance, lower=True)
     alpha = cho_solve((factor, True), residual)
+    drifted = slow @ alpha
+    left = (residual - near @ alpha - drifted)[weights > 0]
     return Residual(
-        sizes=sizes, features=samples.features, alpha=alpha, factor=factor, drifted=slow @ alpha,
+        sizes=sizes, features=samples.features, alpha=alpha, factor=factor, drifted=drifted,
+        middle=float(np.median(left)) if len(left) else 0.0,
         settled=_settled(samples, sizes, alpha),
     )  # fmt: skip
 
@@ -165,7 +171,8 @@ def likeliest_sizes(samples: Samples, residual: Floats, weights: Floats) -> Size
 def leave_out(
     samples: Samples, residual: Floats, sizes: Sizes, weights: Floats, left: Places
 ) -> tuple[Floats, Floats]:
-    """Local part of rows as the others give it, and its standard deviation.
+    """Local part and middle of rows as the others give them, and the local part's standard
+    deviation.
 
     Args:
         left: the rows that are left out.
@@ -175,7 +182,7 @@ def leave_out(
         return np.zeros(len(left)), np.full(len(left), sizes.local)
     found = solve(samples.at(kept), residual[kept], sizes, weights[kept])
     features = samples.features[left]
-    return found.local(features), found.local_spread(features)
+    return found.local(features) + found.middle, found.local_spread(features)
 
 
 def _free(samples: Samples) -> set[str]:

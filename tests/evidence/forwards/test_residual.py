@@ -58,6 +58,15 @@ def test_a_drift_is_told_from_place_when_the_order_is_mixed():
     assert found.settled == pytest.approx(-residual.mean(), abs=0.003)
 
 
+def test_predictions_are_medians_of_skew_noise():
+    rows = line(400)
+    noise = np.random.default_rng(9).exponential(0.02, 400) - 0.02
+    found = solve(rows, noise, SIZES, np.ones(400))
+    told = found.local(rows.features) + found.drifted + found.middle
+    assert np.median(noise - told) == pytest.approx(0.0, abs=1e-12)
+    assert found.middle < -0.003
+
+
 def test_leaving_rows_out_is_solving_without_them():
     rows = line(15)
     residual = np.sin(rows.features[:, 0]) * 0.03
@@ -65,7 +74,7 @@ def test_leaving_rows_out_is_solving_without_them():
     kept = np.setdiff1d(np.arange(15), left)
     local, spread = leave_out(rows, residual, SIZES, np.ones(15), left)
     alone = solve(rows.at(kept), residual[kept], SIZES, np.ones(12))
-    assert np.array_equal(local, alone.local(rows.features[left]))
+    assert np.array_equal(local, alone.local(rows.features[left]) + alone.middle)
     assert np.array_equal(spread, alone.local_spread(rows.features[left]))
 
 
