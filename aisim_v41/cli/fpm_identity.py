@@ -132,6 +132,8 @@ def identity_file(path: Path) -> dict[str, Any]:
         if (name in (CHANGES, SETTINGS)) != isinstance(value, dict) or isinstance(value, list):
             form = "a mapping" if name in (CHANGES, SETTINGS) else "a single value"
             raise SchemaError(f"{path}: {name} = {value!r:.80}: must be {form}")
+    if "decoder_replay" in said.get(CHANGES, {}):
+        raise SchemaError(f"{path}: {CHANGES}.decoder_replay: the file has a field of that name")
     return said
 
 

@@ -85,10 +85,17 @@ def test_an_identity_file_says_the_same(tmp_path: Path):
     assert by_file["identity"] == by_option["identity"]
     won = answer(measured, "--identity", str(file), "--timer", "http", "--dry-run")
     assert won["identity"]["build"]["timer"] == "http"
-    file.write_text(file.read_text() + "clock: fast\n")
-    told = inside("fpm", "import", measured, "--identity", str(file), "--dry-run")
-    assert told.returncode == 2
-    assert "no field 'clock'" in told.stderr
+    whole = file.read_text()
+    for changed, part in (
+        (whole + "clock: fast\n", "no field 'clock'"),
+        (whole.replace("decode_execution: eager", "decoder_replay: on"), "set.decoder_replay"),
+        (whole.replace("tp: 4", "tp: [4]"), "tp = [4]: must be a single value"),
+        (whole.replace("{nccl: 2.29.7}", "2.29.7"), "settings = '2.29.7': must be a mapping"),
+    ):
+        file.write_text(changed)
+        told = inside("fpm", "import", measured, "--identity", str(file), "--dry-run")
+        assert told.returncode == 2
+        assert part in told.stderr
 
 
 def test_settings_keep_their_type(tmp_path: Path):
