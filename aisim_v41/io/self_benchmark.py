@@ -41,6 +41,10 @@ COORDINATES = ("point_type", "benchmark_id", "batch_size", "total_prefill_tokens
                "total_kv_read_tokens")  # fmt: skip
 REAL_KV = ("real_kv", "real_prefix")
 """Words for KV that the model computed."""
+SYNTHETIC = (
+    "prompts are not said to be text; the benchmark's own are one token repeated, whose experts "
+    "and Engram rows are not those of text"
+)
 _SAME = 1e-9
 """Relative difference at which two statements of one time are the same."""
 
@@ -264,6 +268,8 @@ class _Run:
         if document.get("status") == "partial":
             reason = document.get("stop_reason")
             self.remarks.append(f"run {self.first.run!r:.60} stopped early: {reason!r:.60}")
+        if not isinstance(document.get("input_provenance"), dict):
+            self.remarks.append(SYNTHETIC)
         if len(self.ranks) > 1:
             self.remarks.append("requests are those of each rank, times those of the slowest")
         return records

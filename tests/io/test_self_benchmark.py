@@ -11,6 +11,7 @@ from aisim_v41 import Request
 from aisim_v41.errors import InvalidInputError, MissingProfileError, SchemaError
 from aisim_v41.forwards.records import StepTotals
 from aisim_v41.io import read_self_benchmark
+from aisim_v41.io.self_benchmark import SYNTHETIC
 from tests.io.files import load, measured, message, point, rank_file
 
 REAL = {"sample_reasons": ["capture", "kvwarm_real_kv"]}
@@ -221,7 +222,7 @@ def test_what_the_benchmark_skipped_is_missing(tmp_path: Path):
     assert (record.status, record.latency_ms) == ("missing", None)
     assert record.step == (Request(new_tokens=1, prefix_tokens=1024, kind="decode", count=8),)
     assert record.note == "skipped by the benchmark: 'kv_exhausted'"
-    assert imported.remarks == ("run 'run-1' stopped early: 'timeout'",)
+    assert imported.remarks == ("run 'run-1' stopped early: 'timeout'", SYNTHETIC)
     assert [entry.place for entry in imported.skipped] == ["benchmark.json: skipped_points[1]"]
 
 
@@ -232,6 +233,12 @@ def test_what_the_file_says_of_the_build(tmp_path: Path):
         "timer": "gpu_events", "engine": "vllm", "engine_build": "0.30.0", "modality": "text",
         "settings.execution_mode": "eager",
     }  # fmt: skip
+
+
+def test_prompts_are_one_token_repeated_unless_said_otherwise(tmp_path: Path):
+    assert read_self_benchmark(saved(tmp_path)).remarks == (SYNTHETIC,)
+    text = {"source": "tokenizer_text"}
+    assert read_self_benchmark(saved(tmp_path, input_provenance=text)).remarks == ()
 
 
 def test_folders_without_such_files(tmp_path: Path):
