@@ -177,6 +177,9 @@ def test_rows_that_cannot_be(tmp_path: Path, change, told):
 
 
 def test_decodes_without_a_context(tmp_path: Path):
+    shortest = row("decode", 4, 0, 4, 9.5)
+    [record] = read_aisimulate_fpm(saved(tmp_path, [shortest])).records
+    assert record.step == (Request(new_tokens=1, prefix_tokens=1, kind="decode", count=4),)
     rows = [row("decode", 4, 0, 3, 9.5)]
     [entry] = read_aisimulate_fpm(saved(tmp_path, rows)).skipped
     assert entry.reason == "total_kv_read_tokens = 3: fewer than one for each of 4 decodes"

@@ -121,6 +121,7 @@ def test_rows_that_are_no_step_are_skipped_with_the_reason(read, row: str, reaso
         ("new_token,latency_ms\n", "no column 'new_token'; nearest: new_tokens"),
         ("new_tokens,latency\n", "no column 'latency'; nearest: latency_"),
         ("new_tokens,past_tokens,latency_ms\n", "no column 'past_tokens'; nearest: "),
+        ("new_tokens,new_tokens,latency_ms\n", "one column each, found new_tokens"),
         ("new_tokens,latency_ms,latency_ms\n", "one column each, found latency_ms"),
         ("new_tokens,latency_ms,latency_s\n", "one column each, found latency_ms, latency_s"),
         ("new_tokens,samples_ms,samples_s\n", "one column each, found samples_ms, samples_s"),
