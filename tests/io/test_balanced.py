@@ -69,6 +69,14 @@ def test_the_variance_of_the_prompts_tells_blocks_apart(variance: float, pasts: 
     assert [r.prefix_tokens for r in step for _ in range(r.count)] == pasts
 
 
+def test_the_variance_is_that_of_prefix_and_new_tokens_together():
+    # Prompts of 50 + 32 and 49 + 16 tokens, or of 50 + 24 and 49 + 24.
+    first, second = prefill_point(2, 99, 48, prompt_variance=72.25)  # type: ignore[misc]
+    assert (first.end, second.end) == (82, 65)
+    first, second = prefill_point(2, 99, 48, prompt_variance=0.25)  # type: ignore[misc]
+    assert (first.end, second.end) == (74, 73)
+
+
 def test_a_variance_that_no_spread_has_leaves_sums():
     step = prefill_point(2, 96, 48, prompt_variance=5.0)
     assert isinstance(step, StepTotals)

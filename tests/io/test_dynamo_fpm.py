@@ -74,8 +74,10 @@ def test_the_older_form_has_neither_version_nor_counter(read):
 
 
 def test_absent_counts_are_none_and_absent_variances_unknown(read):
+    prompt = {"num_prefill_requests": 1, "sum_prefill_tokens": 64}
     bare = {"num_decode_requests": 2, "sum_decode_kv_tokens": 300}
-    [record] = read(message(bare)).records
+    prefill, record = read(message(prompt), message(bare, counter_id=2)).records
+    assert prefill.step == (Request(new_tokens=64),)
     assert record.step == StepTotals(decode_requests=2, decode_kv_tokens=300)
 
 

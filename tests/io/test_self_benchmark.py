@@ -81,6 +81,15 @@ def test_a_result_may_say_itself_that_its_kv_was_computed(tmp_path: Path, word: 
     assert read_self_benchmark(saved(tmp_path, [hit])).records == ()
 
 
+def test_the_shortest_contexts(tmp_path: Path):
+    decode = measured(point(1, "decode", 4, 0, 4, **REAL), 0.010)
+    file = saved(tmp_path, [decode], iteration_groups=[7, {"benchmark_id": "1"}])
+    [record] = read_self_benchmark(file).records
+    assert record.step == (Request(new_tokens=1, prefix_tokens=1, kind="decode", count=4),)
+    [entry] = read_self_benchmark(file, kv_includes_current=True).skipped
+    assert entry.reason == "total_kv_read_tokens = 4: below 8, 4 decodes"
+
+
 def test_prefixes_of_a_batch_need_a_block_size(tmp_path: Path):
     file = saved(tmp_path, [measured(point(1, "prefill", 2, 96, 48), 0.01)])
     [record] = read_self_benchmark(file).records

@@ -38,6 +38,7 @@ def test_a_line_is_a_prefill_and_the_decode_in_the_middle(read):
     # 16 steps over 1024 ... 1039 tokens: the median lies between 1031 and 1032.
     assert decode.step == (Request(new_tokens=1, prefix_tokens=1031, kind="decode", count=4),)
     assert (decode.latency_ms, decode.samples, decode.order) == (10.0, 16, 1)
+    assert (prefill.note, decode.note) == ("", "median over growing contexts")
     assert decode.point == "decode, batch 4, input 1024, output 17"
     assert (prefill.run, prefill.source) == ("sweep", "out.jsonl:1")
 
