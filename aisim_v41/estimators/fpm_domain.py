@@ -18,7 +18,7 @@ from aisim_v41.evidence.forwards.samples import Floats
 
 Verdict = Literal["inside", "edge", "outside"]
 
-EDGE_FACTOR: Final = 2.0
+EDGE_FACTOR: Final = 3.0
 """How far beyond the largest measured value an axis may be at the edge."""
 EDGE_SHARE: Final = 0.05
 """Change of the kernels' time, as a share of the step's, up to which a step is at the edge."""
@@ -27,6 +27,8 @@ EXTRAPOLATED: Final = 0.1
 sizes reach another share of their peak (errors of extrapolated laws: docs/calibration.md)."""
 OTHER_PHASE: Final = 2.0
 """Factors of e that a phase counts as which was never measured."""
+OTHER_KIND: Final = 1e6
+"""Distance, squared, of steps of which only one prefills: neither is near the other."""
 PHASES: Final = ("decode", "prefill")
 VERDICTS: Final[tuple[Verdict, ...]] = ("inside", "edge", "outside")
 Codes = npt.NDArray[np.intp]
@@ -160,6 +162,7 @@ class MeasuredDomain:
             - 2.0 * features @ self.features.T
             + np.square(self.features).sum(axis=1)
         )
+        apart += OTHER_KIND * ((features[:, -1] > 0)[:, None] != (self.features[:, -1] > 0))
         nearest = apart.argmin(axis=1)
         grown = kernels_s - self.kernels_s[nearest]
         changed = np.maximum(grown, np.abs(seconds - self.seconds[nearest]))

@@ -411,3 +411,10 @@ def test_levels():
     assert settled.predict(decode(768)).source == "interpolated"
     with pytest.raises(InvalidInputError, match="level = 'hot'"):
         load_fpm("gb300", parallel=TP4, policy=EAGER, level="hot")  # type: ignore[arg-type]
+
+
+def test_a_prefill_is_near_prefills_alone():
+    """A short prefill resembles a decode in size; its time is that of prefills."""
+    for new in (1, 2, 8):
+        found = packaged(False).predict(prefill(new, 512))
+        assert found.domain.verdict == "edge"
