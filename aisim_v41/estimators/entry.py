@@ -90,10 +90,8 @@ def estimate(
     answer = estimator.estimate(plan, hardware, extrapolate=extrapolate)
     if answer.beyond and extrapolate is False:
         more = f", and {len(answer.beyond) - 1} more" if len(answer.beyond) > 1 else ""
-        raise OutOfRangeError(
-            f"{answer.beyond[0]}{more}; allow extrapolation, or measure it "
-            "(`coverage` names the collector case)"
-        )
+        case = " (`coverage` names the collector case)" if answer.method == "op" else ""
+        raise OutOfRangeError(f"{answer.beyond[0]}{more}; allow extrapolation, or measure it{case}")
     return answer
 
 

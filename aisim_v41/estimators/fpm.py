@@ -157,7 +157,7 @@ class Fpm(CompiledStep):
 
         Args:
             requests: of the step; or their sums, which are answered with an interval over their
-                readings where they leave the step open.
+                readings where they leave the step open, unless all of those lie outside.
             extrapolate: whether a step outside what was measured is answered, by the physical
                 part, with the band that leaves.
 
@@ -169,7 +169,10 @@ class Fpm(CompiledStep):
             known_step = requests.determined()
             if known_step is None:
                 readings = requests.extremes(self.model.max_context)
-                return between([self.predict(one, extrapolate=extrapolate) for one in readings])
+                found = between([self.predict(one, extrapolate=True) for one in readings])
+                if found.all_outside and not (extrapolate or self.extrapolate):
+                    raise OutOfRangeError(self._outside(found.domain))
+                return found
             requests = known_step
         columns = check_requests(self.model, self.policy, list(requests))
         counted = self._counted(columns, one_step=True)

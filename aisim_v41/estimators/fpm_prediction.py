@@ -40,6 +40,11 @@ class Prediction:
     """Of a step of which only sums are known: what its extreme readings would take."""
 
     @property
+    def all_outside(self) -> bool:
+        """Whether the step, or every reading of its sums, lies outside what was measured."""
+        return all(one.domain.verdict == "outside" for one in self.readings or (self,))
+
+    @property
     def latency_ms(self) -> float:
         """Expected time [ms]."""
         return self.latency_s / MILLISECOND

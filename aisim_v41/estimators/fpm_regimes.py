@@ -57,7 +57,7 @@ def of_regime(
     if chosen is None:
         raise UnsupportedPlanError(
             f"{where} holds {len(regimes)} regimes: steps at the same coordinates that no noise "
-            f"brings together\n{listed}\nchoose one: load_fpm(..., regime=...)"
+            f"brings together\n{listed}\nchoose one: regime=... (in the shell --regime)"
         )
     named = [one for one in regimes if one.name == chosen]
     if not named:

@@ -159,7 +159,7 @@ def _table(
         apart = "\n".join(first.diff_text(other) for other in others)
         raise UnsupportedPlanError(
             f"{len(found)} tables of {hardware.name} fit:\n{_listed(found)}\nthey differ in\n"
-            f"{apart}\nname one: load_fpm({hardware.name!r}, identity=...)"
+            f"{apart}\nname one: identity=... (in the shell --identity)"
         )
     return found[0]
 

@@ -287,6 +287,10 @@ def test_sums_are_answered_with_the_interval_of_their_readings():
     even = fpm.predict(decode(10_000, 8)).latency_s
     assert found.band_s[0] < min(r.latency_s for r in found.readings) <= even
     assert "sums leave the step open" in found.domain.text
+    wide = fpm.predict(StepTotals(decode_requests=8, decode_kv_tokens=400_000))
+    assert {one.domain.verdict for one in wide.readings} == {"inside", "outside"}
+    with pytest.raises(OutOfRangeError, match="sums leave the step open"):
+        fpm.predict(StepTotals(decode_requests=4000, decode_kv_tokens=4_000_000))
     alone = StepTotals(decode_requests=1, decode_kv_tokens=700)
     assert fpm.predict(alone).latency_s == fpm.predict(decode(700)).latency_s
 
