@@ -64,7 +64,7 @@ def _table_command(
 
 compare = _table_command(
     side_by_side, "operators", ["family"],
-    "SOL and OP of one step side by side, operator by operator.",
+    "SOL, OP and measured whole forwards of one step side by side, operator by operator.",
 )  # fmt: skip
 coverage = _table_command(
     what_is_known, "kernels", NOT_SHOWN,

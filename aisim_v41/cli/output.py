@@ -47,7 +47,7 @@ def _shown(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:,.3f}"
+        return "" if math.isnan(value) else f"{value:,.3f}"
     return str(value)
 
 
