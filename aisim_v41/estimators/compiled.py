@@ -86,7 +86,7 @@ class CompiledStep(ABC):
             InvalidInputError, OutOfRangeError, UnsupportedPlanError: as for `Plan`.
         """
         if not isinstance(requests, (list, tuple)):
-            requests = _listed("requests", requests)
+            requests = listed("requests", requests)
         columns = check_requests(self.model, self.policy, requests)
         if self.policy.encoder_replay != "separate":
             return float(self.priced(columns, one_step=True))
@@ -272,10 +272,15 @@ class CompiledSol(CompiledGraph):
         return self.time.seconds(counts)
 
 
-def _listed(name: str, values: object) -> list[Any]:
+def listed(name: str, values: object, of: str = "Request") -> list[Any]:
+    """What an argument iterates over.
+
+    Raises:
+        InvalidInputError: it does not.
+    """
     if not isinstance(values, Iterable):
         raise InvalidInputError(
-            f"{name} = {values!r}: must be a list of Request, not {type(values).__name__}"
+            f"{name} = {values!r:.120}: must be a list of {of}, not {type(values).__name__}"
         )
     return list(values)
 

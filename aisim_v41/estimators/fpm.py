@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from aisim_v41.errors import InvalidInputError, OutOfRangeError, SchemaError, UnsupportedPlanError
-from aisim_v41.estimators.compiled import CompiledSol, CompiledStep, Floats, compiled_sol
+from aisim_v41.estimators.compiled import CompiledSol, CompiledStep, Floats, compiled_sol, listed
 from aisim_v41.estimators.fpm_domain import INSIDE, VERDICTS, Domain, MeasuredDomain
 from aisim_v41.estimators.fpm_features import hashes_of, marks_of, place_of, places_of
 from aisim_v41.estimators.fpm_forward import whole_estimate
-from aisim_v41.estimators.fpm_prediction import Prediction, Source, between
+from aisim_v41.estimators.fpm_prediction import Prediction, Source, between, in_turn
 from aisim_v41.estimators.fpm_regimes import Known, known_steps, of_regime, regimes_of
 from aisim_v41.estimators.fpm_samples import MeasuredSteps, measured_steps
 from aisim_v41.estimators.fpm_terms import FamilyTerms
@@ -37,7 +37,7 @@ from aisim_v41.forwards.records import StepRecord, StepTotals
 from aisim_v41.hardware import Hardware
 from aisim_v41.model.description import Model
 from aisim_v41.plan.compatibility import check_requests
-from aisim_v41.plan.plan import Plan
+from aisim_v41.plan.plan import Plan, forward_passes
 from aisim_v41.plan.request import Request
 from aisim_v41.plan.spans import RequestColumns
 from aisim_v41.reading import read_mapping
@@ -174,7 +174,15 @@ class Fpm(CompiledStep):
                     raise OutOfRangeError(self._outside(found.domain))
                 return found
             requests = known_step
-        columns = check_requests(self.model, self.policy, list(requests))
+        step = listed("requests", requests)
+        check_requests(self.model, self.policy, step)
+        passes = forward_passes(step, self.policy)
+        said = [(f.times, self.predict_forward(f.requests, extrapolate)) for f in passes]
+        return said[0][1] if len(said) == 1 else in_turn(said)
+
+    def predict_forward(self, requests: Sequence[Request], extrapolate: bool) -> Prediction:
+        """`predict` for one forward of a step; a step has several under a separate replay."""
+        columns = check_requests(self.model, self.policy, requests)
         counted = self._counted(columns, one_step=True)
         (seconds,), (known,) = self._seconds(counted)
         domain = INSIDE
@@ -239,6 +247,7 @@ class Fpm(CompiledStep):
         Raises:
             InvalidInputError: not records.
         """
+        observations = listed("observations", observations, "StepRecord")
         for one in observations:
             if not isinstance(one, StepRecord):
                 raise InvalidInputError(
@@ -275,7 +284,7 @@ class Fpm(CompiledStep):
             "regime": self.regime,
             "correction": self.correction.to_dict(),
         }
-        target = Path(path)
+        target = _path(path)
         unfinished = target.with_name(f".{target.name}.unfinished")
         try:
             unfinished.write_text(json.dumps(content) + "\n", encoding="utf-8")
@@ -290,7 +299,7 @@ class Fpm(CompiledStep):
             MissingProfileError, SchemaError: there is no such file, or it is not what it must be.
             UnsupportedPlanError: it was learnt from another identity or regime.
         """
-        content = read_mapping(Path(path))
+        content = read_mapping(_path(path))
         if content.get("kind") != LEARNT or not isinstance(content.get("correction"), dict):
             raise SchemaError(f"{path}: is not what Fpm.save wrote")
         for name, own in (("identity", self.table.identity.sha256), ("regime", self.regime)):
@@ -386,6 +395,12 @@ class _Counted:
     ranges: Floats
     kernels_s: Floats
     physical_s: Floats
+
+
+def _path(path: object) -> Path:
+    if not isinstance(path, (str, Path)) or not Path(path).name:
+        raise InvalidInputError(f"path = {path!r:.80}: must name a file")
+    return Path(path)
 
 
 def _again(

@@ -102,7 +102,7 @@ def whole_estimate(fpm: Fpm, plan: Plan, hardware: Hardware, *, extrapolate: boo
     counted = ledger(plan)
     build = compiled_build(plan.model, hardware, plan.parallel, plan.policy)
     inside = op_forwards(build, counted)
-    said = [fpm.predict(f.requests, extrapolate=extrapolate) for f, _ in counted.passes]
+    said = [fpm.predict_forward(f.requests, extrapolate) for f, _ in counted.passes]
     forwards = tuple(
         WholeForward(within, prediction.latency_s, prediction.source)
         for within, prediction in zip(inside, said, strict=True)

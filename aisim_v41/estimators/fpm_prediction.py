@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from aisim_v41.estimators.fpm_domain import VERDICTS, Domain
 from aisim_v41.forwards.records import StepRecord
 from aisim_v41.units import MILLISECOND
 
 Source = Literal["measured", "interpolated", "extrapolated"]
+SOURCES: Final = ("measured", "interpolated", "extrapolated")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,3 +80,29 @@ def between(readings: Sequence[Prediction]) -> Prediction:
         online=1.0,
         readings=tuple(readings),
     )  # fmt: skip
+
+
+def in_turn(forwards: Sequence[tuple[int, Prediction]]) -> Prediction:
+    """One answer for forwards that run one after another: their sum.
+
+    Args:
+        forwards: how often each runs, and what is said of it. They err alike, so bands add up.
+    """
+
+    def total(seconds: Callable[[Prediction], float]) -> float:
+        return sum(times * seconds(one) for times, one in forwards)
+
+    said = [one for _, one in forwards]
+    physical = total(lambda one: one.physical_s)
+    offline = total(lambda one: one.physical_s * one.local)
+    return Prediction(
+        latency_s=total(lambda one: one.latency_s),
+        band_s=(total(lambda one: one.band_s[0]), total(lambda one: one.band_s[1])),
+        source=max((one.source for one in said), key=SOURCES.index),
+        domain=max((one.domain for one in said), key=lambda one: VERDICTS.index(one.verdict)),
+        physical_s=physical,
+        local=offline / physical if physical else 1.0,
+        online=total(lambda one: one.physical_s * one.local * one.online) / offline
+        if offline
+        else 1.0,
+    )

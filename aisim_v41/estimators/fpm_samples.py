@@ -14,6 +14,7 @@ from aisim_v41.evidence.forwards.samples import AXES, NO_ORDER, Places, Samples,
 from aisim_v41.forwards.records import StepRecord
 from aisim_v41.plan.captured import Mask
 from aisim_v41.plan.compatibility import check_requests
+from aisim_v41.plan.plan import forward_passes
 from aisim_v41.plan.request import Request
 from aisim_v41.units import MILLISECOND
 
@@ -92,8 +93,9 @@ def count_step(terms: FamilyTerms, requests: Sequence[Request]) -> Step:
 def measured_steps(terms: FamilyTerms, records: Sequence[StepRecord]) -> MeasuredSteps:
     """The records that say one step and its time, counted and priced.
 
-    Records that failed, and totals that leave the step open, are left out. A step that is measured
-    again is counted once.
+    Records that failed, totals that leave the step open, and steps of several forwards (a replay
+    that is separate, and what it is for) are left out. A step that is measured again is counted
+    once.
 
     Args:
         terms: of the build that ran.
@@ -103,12 +105,15 @@ def measured_steps(terms: FamilyTerms, records: Sequence[StepRecord]) -> Measure
         InvalidInputError, OutOfRangeError, UnsupportedPlanError: a step that the model or the
             policy cannot run, naming its record.
     """
+    policy = terms.build.policy
     known: dict[tuple[bytes, ...], Step] = {}
     rows: list[int] = []
     steps: list[Step] = []
     for number, record in enumerate(records):
         requests = record.requests if record.status == "ok" else None
         if not requests or record.latency_ms is None:
+            continue
+        if len(forward_passes(requests, policy)) > 1 and any(r.new_tokens for r in requests):
             continue
         packed = tuple(request.packed for request in requests)
         if packed not in known:

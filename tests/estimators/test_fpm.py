@@ -422,3 +422,45 @@ def test_a_prefill_is_near_prefills_alone():
     for new in (1, 2, 8):
         found = packaged(False).predict(prefill(new, 512))
         assert found.domain.verdict == "edge"
+
+
+def test_rows_that_all_disagree_are_all_believed():
+    """Where every row is unlike the others there are no others."""
+    steps = [prefill(10 * 2**n, 100 * n) if n % 2 else decode(100 * n, 2**n) for n in range(8)]
+    records = [
+        StepRecord(step=tuple(step), latency_ms=1e-300, run=f"r{n % 2}", order=n)
+        for n, step in enumerate(steps)
+    ]
+    fpm = Fpm(table(records), MODEL, GB300)
+    assert fpm.flagged == frozenset()
+    assert fpm.predict(steps[1]).source == "measured"
+
+
+def test_a_separate_replay_is_forwards_in_turn():
+    separate = GRAPHS.with_overrides(encoder_replay="separate", prefill_execution="eager")
+    hit = Request(new_tokens=500, prefix_tokens=8192, window="missing")
+    records = [StepRecord(step=tuple(step), latency_ms=truth_ms(step)) for step in grid()]
+    fpm = Fpm(table(records, separate), MODEL, GB300, extrapolate=True)
+    step = [hit, *decode(700, 3)]
+    answer = fpm.predict(step)
+    plan = aisim.Plan(MODEL, step, TP4, separate)
+    assert answer.latency_s == pytest.approx(fpm(step), rel=1e-12)
+    whole = aisim.estimate(plan, GB300, method=fpm, extrapolate=True)
+    assert answer.latency_s == pytest.approx(whole.latency_s, rel=1e-12)
+    assert answer.band_s == pytest.approx(whole.band_s, rel=1e-12)
+    assert answer.physical_s * answer.local == pytest.approx(answer.latency_s, rel=0.02)
+    two = StepRecord(step=tuple(step), latency_ms=7e4)
+    again = Fpm(table([*records, two], separate), MODEL, GB300, extrapolate=True)
+    assert again.predict(step) == answer
+
+
+def test_what_is_no_argument_is_refused(tmp_path: Path):
+    for wrong in (None, 5):
+        with pytest.raises(InvalidInputError, match="requests = "):
+            made_up().predict(wrong)  # type: ignore[arg-type]
+        with pytest.raises(InvalidInputError, match="observations = "):
+            made_up().update(wrong)  # type: ignore[arg-type]
+        with pytest.raises(InvalidInputError, match="must name a file"):
+            made_up().save(wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="must name a file"):
+        made_up().restore("")

@@ -135,6 +135,8 @@ def fit_forwards(samples: Samples) -> ForwardFit:
         sizes = likeliest_sizes(rows, ratio, weights)
         noise = max(float(np.hypot(sizes.new_run(rows.runs), sizes.local)), LEAST_NOISE)
         misses = unlike_the_others(solve(rows, ratio, sizes, weights), ratio, weights)
+        if misses.all():
+            misses = np.zeros_like(misses)  # nobody is left of whom the others are unlike
         believed = (misses == 0).astype(float)
         if np.array_equal(believed, weights):
             break

@@ -39,6 +39,11 @@ WILD: Final = 0.4
 """log(observed/predicted) beyond which an observation is not believed, or 6 standard deviations
 where those are more: no drift or run-to-run difference known is as large (a factor of 1.5)."""
 WILD_SPREADS: Final = 6.0
+MOST_WILD: Final = 2.0
+"""What is never believed, however wide a table scatters: a factor of 7."""
+MOST_FEATURE: Final = 1e3
+"""Far beyond any feature, which are logarithms and shares."""
+MOST_SPREAD: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,7 @@ class Correction:
             ratio: log(observed / predicted by the table alone) [observations].
         """
         number = self.seen + np.arange(len(ratio), dtype=float)
-        believed = np.abs(ratio) <= max(WILD, WILD_SPREADS * self.spread)
+        believed = np.abs(ratio) <= min(max(WILD, WILD_SPREADS * self.spread), MOST_WILD)
         cut = np.clip(ratio[believed], -CUT * self.spread, CUT * self.spread)
         wild = tuple(zip(number[~believed].astype(int).tolist(), ratio[~believed].tolist(),
                          strict=True))  # fmt: skip
@@ -125,10 +130,19 @@ class Correction:
             )
         except KeyError as error:
             raise SchemaError(f"{where}: {error.args[0]} is missing") from None
-        except (TypeError, ValueError) as error:
+        except (OverflowError, TypeError, ValueError) as error:
             raise SchemaError(f"{where}: {error}") from None
-        sizes = {len(found.features), len(found.ratio), len(found.when)}
-        numbers = np.concatenate([found.features.ravel(), found.ratio, found.when, [found.spread]])
-        if len(sizes) != 1 or not np.isfinite(numbers).all() or found.spread <= 0:
-            raise SchemaError(f"{where}: observations must be equally many, and finite")
+        size = (len(found.features),)
+        if found.ratio.shape != size or found.when.shape != size:
+            raise SchemaError(f"{where}: features, ratio and when must be equally many")
+        if not 0.0 < found.spread <= MOST_SPREAD:
+            raise SchemaError(f"{where}: spread = {found.spread} cannot be")
+        most = CUT * found.spread * (1.0 + 1e-9)
+        for name, values, low, high in (
+            ("features", found.features, -MOST_FEATURE, MOST_FEATURE),
+            ("ratio", found.ratio, -most, most),
+            ("when", found.when, 0.0, found.seen),
+        ):
+            if not np.all((values >= low) & (values <= high)):
+                raise SchemaError(f"{where}: {name} must be from {low:g} to {high:g}")
         return found

@@ -60,6 +60,12 @@ def test_a_single_observation_says_at_most_a_few_standard_deviations():
     assert one.ratio[-1] == pytest.approx(3 * SPREAD)
 
 
+def test_twenty_times_is_never_believed_however_wide_the_table_scatters():
+    learnt = Correction(spread=2.0).learnt(places(10), np.full(10, np.log(20.0)))
+    assert len(learnt.wild) == 10
+    assert np.all(learnt.at(places(10)) == 0.0)
+
+
 def test_it_is_kept_and_read_again():
     learnt = taught(0.05, 20).learnt(places(1), np.array([3.0]))
     again = Correction.from_dict(json.loads(json.dumps(learnt.to_dict())), where="here")
@@ -70,7 +76,9 @@ def test_it_is_kept_and_read_again():
 @pytest.mark.parametrize(
     "change",
     [{"ratio": [1.0]}, {"spread": -1.0}, {"features": [[1.0]]}, {"when": ["x"] * 20},
-     {"wild": [[1]]}, {"ratio": [float("nan")] * 20}, {"seen": None}],
+     {"wild": [[1]]}, {"ratio": [float("nan")] * 20}, {"seen": None}, {"ratio": None},
+     {"ratio": [[0.01] * 20]}, {"ratio": [0.9] * 20}, {"when": 0}, {"when": [1e9] * 20},
+     {"spread": 1e9}, {"spread": 10**400}, {"features": [[1e300] * 5] * 20}],
 )  # fmt: skip
 def test_what_is_no_correction_is_refused(change: dict[str, object]):
     with pytest.raises(SchemaError, match=r"learnt\.json"):
