@@ -107,6 +107,8 @@ def _engram(text: TextConfig) -> Engram | None:
         heads=heads,
         head_dim=head_dim,
         compressed_vocab=classes,
+        primes_from=text.engram_vocab_size,
+        pad_token=text.engram_pad_token_id,
     )
 
 

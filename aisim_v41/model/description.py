@@ -83,6 +83,11 @@ class Engram:
     heads: int
     head_dim: int
     compressed_vocab: int
+    """Classes of token ids that are hashed."""
+    primes_from: int | None = None
+    """Where the search for the primes of the hash starts; None if the config does not say."""
+    pad_token: int | None = None
+    """Token whose class stands for missing history; None if the config does not say."""
 
     @property
     def rows_per_token(self) -> int:
