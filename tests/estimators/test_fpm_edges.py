@@ -1,4 +1,4 @@
-"""Whole forwards where little can be said: steps of several forwards, rows that disagree, no steps."""
+"""Whole forwards where little can be said: separate replays, rows that disagree, no steps."""
 
 from __future__ import annotations
 
