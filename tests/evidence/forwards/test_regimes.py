@@ -52,3 +52,21 @@ def test_three_levels_are_three_regimes():
     places = np.tile(features(20), (3, 1))
     found = find_regimes(ratio, np.exp(ratio), places, [*"a" * 20, *"b" * 20, *"c" * 20], [""] * 60)
     assert [one.name for one in found] == ["1", "2", "3"]
+
+
+def test_a_run_twice_as_slow_is_a_regime_where_operators_miss_by_more_than_that():
+    """At each step the runs differ by a factor of two; between steps operators err by six."""
+    misses = np.tile(np.linspace(0.0, np.log(6.0), 20), 3)
+    ratio = misses + np.repeat([0.0, 0.02, np.log(2.0)], 20)
+    places = np.tile(features(20), (3, 1))
+    runs = [*"a" * 20, *"b" * 20, *"c" * 20]
+    fast, slow = find_regimes(ratio, np.exp(ratio), places, runs, [""] * 60)
+    assert (set(fast.rows), set(slow.rows)) == (set(range(40)), set(range(40, 60)))
+    mild = misses + np.repeat([0.0, 0.02, np.log(1.4)], 20)
+    assert len(find_regimes(mild, np.exp(mild), places, runs, [""] * 60)) == 1
+
+
+def test_a_run_that_shares_no_step_belongs_to_the_others():
+    ratio = DRAW.normal(0.0, 0.02, 60)
+    runs = ["a"] * 30 + ["b"] * 30
+    assert len(find_regimes(ratio, np.exp(ratio), features(60), runs, [""] * 60)) == 1
