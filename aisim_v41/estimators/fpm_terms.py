@@ -90,10 +90,12 @@ class FamilyTerms:
         spent = op.prices.seconds(counts)
         families: Floats = self._by_family(op) @ spent
         overlaps = op.overlaps(counts)
-        if not np.any(overlaps):
+        if not overlaps.any():
             return families
         alone = families.sum(axis=0)
-        together = np.where(overlaps, op.overlapped.seconds(spent, counts), alone)
+        together = op.overlapped.seconds(spent, counts)
+        if counts.ndim > 1:
+            together = np.where(overlaps, together, alone)
         scaled: Floats = families * (together / np.maximum(alone, np.finfo(float).tiny))
         return scaled
 

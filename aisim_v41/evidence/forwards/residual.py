@@ -12,6 +12,7 @@ drift that repeats the order of the grid is not taken for physics more than it m
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -81,7 +82,7 @@ class Sizes:
         return float(np.sqrt(slow * (1.0 + 1.0 / runs) * (1.0 + 0.5 / runs)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Residual:
     """The parts, solved.
 
@@ -117,7 +118,15 @@ class Residual:
         return found
 
     def _near(self, features: Floats) -> Floats:
-        return _local(features, self.features, self.sizes)
+        return _local(features / self._reach, self._rows, self.sizes.local)
+
+    @cached_property
+    def _reach(self) -> Floats:
+        return self.sizes.reach * FEATURE_REACH
+
+    @cached_property
+    def _rows(self) -> tuple[Floats, Floats]:
+        return _scaled(self.features, self._reach)
 
 
 def solve(samples: Samples, residual: Floats, sizes: Sizes, weights: Floats) -> Residual:
@@ -130,7 +139,8 @@ def solve(samples: Samples, residual: Floats, sizes: Sizes, weights: Floats) -> 
         weights: of the rows, at most 1; rows of weight 0 say nothing.
     """
     slow = _slow(samples, sizes)
-    near = _local(samples.features, samples.features, sizes)
+    reach = sizes.reach * FEATURE_REACH
+    near = _local(samples.features / reach, _scaled(samples.features, reach), sizes.local)
     covariance = near + slow
     covariance[np.diag_indices(len(residual))] += _noise(samples, sizes, weights)
     factor, _ = cho_factor(covariance, lower=True)
@@ -195,13 +205,19 @@ def _free(samples: Samples) -> set[str]:
     return free
 
 
-def _local(one: Floats, other: Floats, sizes: Sizes) -> Floats:
-    """Covariance of the local part between steps (Matern 3/2)."""
-    reach = sizes.reach * FEATURE_REACH
-    a, b = one / reach, other / reach
-    square = (a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1) - 2.0 * (a @ b.T)
+def _scaled(features: Floats, reach: Floats) -> tuple[Floats, Floats]:
+    """Rows in units of reach, transposed and doubled, and their squared lengths."""
+    rows = features / reach
+    return 2.0 * rows.T, np.square(rows).sum(axis=1)
+
+
+def _local(steps: Floats, rows: tuple[Floats, Floats], size: float) -> Floats:
+    """Covariance of the local part between steps in units of reach and `_scaled` rows (Matern
+    3/2)."""
+    doubled, lengths = rows
+    square = np.square(steps).sum(axis=1)[:, None] + lengths - steps @ doubled
     distance = np.sqrt(3.0 * np.maximum(square, 0.0))
-    found: Floats = sizes.local**2 * (1.0 + distance) * np.exp(-distance)
+    found: Floats = size**2 * (1.0 + distance) * np.exp(-distance)
     return found
 
 
