@@ -70,3 +70,29 @@ def test_a_run_that_shares_no_step_belongs_to_the_others():
     ratio = DRAW.normal(0.0, 0.02, 60)
     runs = ["a"] * 30 + ["b"] * 30
     assert len(find_regimes(ratio, np.exp(ratio), features(60), runs, [""] * 60)) == 1
+
+
+def test_runs_twice_apart_are_two_however_wrong_operators_are():
+    """What operators predict is off by up to a factor of 7 here, the same in both runs."""
+    wrong = DRAW.normal(0.0, 0.7, 30)
+    ratio = np.concatenate([wrong, wrong + np.log(2.0)]) + DRAW.normal(0.0, 0.02, 60)
+    places = np.tile(features(30), (2, 1))
+    runs = ["monday"] * 30 + ["tuesday"] * 30
+    found = find_regimes(ratio, np.exp(ratio), places, runs, [""] * 60)
+    assert [(one.name, len(one.rows)) for one in found] == [("fast", 30), ("slow", 30)]
+    assert set(found[0].rows) == set(range(30))
+
+
+def test_runs_a_few_percent_apart_are_one():
+    wrong = DRAW.normal(0.0, 0.7, 30)
+    ratio = np.concatenate([wrong, wrong + 0.06, wrong[:5] - 0.08])
+    places = np.concatenate([features(30), features(30), features(30)[:5]])
+    runs = ["a"] * 30 + ["b"] * 30 + ["c"] * 5
+    assert len(find_regimes(ratio, np.exp(ratio), places, runs, [""] * 65)) == 1
+
+
+def test_runs_that_share_no_step_are_not_compared():
+    ratio = np.concatenate([DRAW.normal(0.0, 0.02, 20), DRAW.normal(0.5, 0.3, 20)])
+    places = np.concatenate([features(20), features(20) + 40.0])
+    runs = ["a"] * 20 + ["b"] * 20
+    assert len(find_regimes(ratio, np.exp(ratio), places, runs, [""] * 40)) == 1
