@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -11,14 +12,11 @@ from aisim_v41.cli.fpm_import import import_files
 from aisim_v41.cli.options import (
     DEFAULT_MODEL,
     DecodeOption,
-    EngineOption,
     GpuOption,
     JsonOption,
     ModelOption,
     PrefillOption,
-    ReplayOption,
     SetOption,
-    TpOption,
     VerifyOption,
     policies,
     requests_from,
@@ -154,10 +152,15 @@ def predict(
     decode: DecodeOption = None,
     verify: VerifyOption = None,
     gpu: GpuOption = "gb300",
-    tp: TpOption = 4,
+    tp: Annotated[int | None, typer.Option("--tp", help="Tensor-parallel GPUs.")] = None,
     model: ModelOption = DEFAULT_MODEL,
-    engine: EngineOption = "sglang",
-    decoder_replay: ReplayOption = "both",
+    engine: Annotated[
+        str | None, typer.Option("--engine", help="Policy preset: sglang, vllm, ...")
+    ] = None,
+    decoder_replay: Annotated[
+        str | None,
+        typer.Option("--decoder-replay", help="on, off, or both side by side."),
+    ] = None,
     changes: SetOption = None,
     identity: IdentityOption = None,
     regime: RegimeOption = None,
@@ -171,23 +174,30 @@ def predict(
     ] = "mean",
     json: JsonOption = False,
 ) -> None:
-    """Time of one step from measured forwards of exactly its identity."""
+    """Time of one step from measured forwards of exactly its identity.
+
+    The identity is that of --tp (4), --engine (sglang), --decoder-replay (both) and --set; or the
+    one that --identity names, if none of those is given.
+    """
     from aisim_v41.estimators.fpm_tables import load_fpm
 
     requests = requests_from(prefill, decode, verify)
-    hardware, loaded = load_hardware(gpu), step_model(model)
-    answers = []
-    for setting, policy in policies(engine, decoder_replay, changes):
-        fpm = load_fpm(
-            hardware,
-            identity=identity,
-            regime=regime,
-            model=loaded,
-            parallel=Parallel(tp=tp),
-            policy=policy,
-            level=cast("Level", level),
-        )
-        answers.append((setting, fpm, fpm.predict(requests, extrapolate=extrapolate)))
+    load = partial(
+        load_fpm, load_hardware(gpu), identity=identity, regime=regime, model=step_model(model),
+        level=cast("Level", level),
+    )  # fmt: skip
+    if identity is not None and (tp, engine, decoder_replay, changes) == (None, None, None, None):
+        found = [load()]
+    else:
+        found = [
+            load(parallel=Parallel(tp=tp or 4), policy=policy)
+            for _, policy in policies(engine or "sglang", decoder_replay or "both", changes)
+        ]
+    answers = [
+        ("on" if fpm.policy.decoder_replay else "off", fpm,
+         fpm.predict(requests, extrapolate=extrapolate))
+        for fpm in found
+    ]  # fmt: skip
     if json:
         documents = [
             {"decoder_replay": setting, **_document(fpm, answer)}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from hashlib import sha256
 from types import MappingProxyType
@@ -40,6 +40,7 @@ MAX_TEXT: Final = 512
 """Longest text of a field [characters]."""
 MAX_SETTINGS: Final = 256
 
+_POLICY_FIELDS: Final = frozenset(field.name for field in fields(RuntimePolicy))
 _SETTING = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 
 
@@ -197,6 +198,12 @@ class Identity:
         engine = re.sub(r"[^a-z0-9.]+", "_", self.build.engine.lower()).strip("_.")[:32] or "engine"
         return "-".join((engine, mapping, replay, execution, self.build.timer, self.key))
 
+    @property
+    def policy_settings(self) -> dict[str, Any]:
+        """Settings of the build that name policy fields: fields that change no step by themselves,
+        but that whoever measured stated."""
+        return {name: v for name, v in self.build.settings.items() if name in _POLICY_FIELDS}
+
     def differences(self, other: Identity) -> tuple[Difference, ...]:
         """Fields in which ``other`` differs, those of the execution first."""
         ours, theirs = self._flat(), other._flat()
@@ -262,11 +269,14 @@ def differing_from_plan(
     A policy that names no build asks for none: its ``build`` agrees with any.
     """
     asked = execution_of(model, hardware, parallel, policy)
-    measured = identity.execution
+    said = identity.policy_settings
+    asked |= {name: getattr(policy, name) for name in said}
+    measured = {**identity.execution, **said}
     if asked["build"] == UNNAMED:
         asked.pop("build")
-        measured = {name: value for name, value in measured.items() if name != "build"}
-    return Identity(identity.build, asked).differences(Identity(identity.build, measured))
+        measured.pop("build", None)
+    alone = replace(identity.build, settings={})
+    return Identity(alone, asked).differences(Identity(alone, measured))
 
 
 def differences_text(differences: tuple[Difference, ...]) -> str:

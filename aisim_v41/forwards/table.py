@@ -89,8 +89,10 @@ class StepTable:
 
         Raises:
             SchemaError: the execution is not one that a policy has.
+            InvalidInputError: a setting names a policy field and is no value of it.
         """
-        return setting_of(self.identity.execution, self.preset)
+        parallel, policy = setting_of(self.identity.execution, self.preset)
+        return parallel, policy.with_overrides(**self.identity.policy_settings)
 
     def merged(self, other: StepTable) -> StepTable:
         """Records of both; equal ones once.

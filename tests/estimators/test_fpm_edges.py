@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
 import aisim_v41 as aisim
-from aisim_v41.errors import InvalidInputError
+from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
 from aisim_v41.estimators.fpm import Fpm
+from aisim_v41.estimators.fpm_tables import load_fpm
 from aisim_v41.forwards.identity import Build, Identity
 from aisim_v41.forwards.records import StepRecord
 from aisim_v41.forwards.table import StepTable
@@ -86,3 +88,15 @@ def test_what_is_no_argument_is_refused():
             fpm.save(wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="must name a file"):
         fpm.restore("")
+
+
+def test_a_setting_that_names_a_policy_field_is_asked_for():
+    """The packaged campaign says page_tokens = 256; pages of another size were not measured."""
+    eager = aisim.policy("sglang", decode_execution="eager", page_tokens=128)
+    with pytest.raises(UnsupportedPlanError, match=r"page_tokens +128 \| 256"):
+        load_fpm("gb300", policy=eager)
+    stated = replace(BUILD, settings={"page_tokens": 128})
+    identity = Identity.of(MODEL, GB300, TP4, GRAPHS, stated)
+    record = StepRecord(step=tuple(decode(100)), latency_ms=6.0)
+    own = Fpm(StepTable(identity=identity, records=(record,)), MODEL, GB300)
+    assert own.policy.page_tokens == 128

@@ -16,11 +16,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from aisim_v41.evidence.forwards.samples import Floats, Places
 
-Mask = npt.NDArray[np.bool_]
 GAP: Final = 0.45
 """Smallest gap [log] between heaps: a factor of 1.57."""
 LEAST_ROWS: Final = 3
@@ -109,52 +107,7 @@ def _related(one: Floats, other: Floats) -> int:
     return -1 if beyond >= PURE else 1
 
 
-def _levels(ratio: Floats, features: Floats, runs: Places) -> list[Places]:
-    """Rows by the level of their run, lowest first.
-
-    Runs are compared at the steps that both measured, so that what operators get wrong about a
-    step does not matter; those that share too few with any other stay where they are.
-    """
-    offset = _offsets(ratio, features, runs)
-    order = np.argsort(offset, kind="stable")
-    ends = np.flatnonzero(np.diff(offset[order]) >= GAP) + 1
-    return [np.flatnonzero(np.isin(runs, level)) for level in np.split(order, ends)]
-
-
-def _offsets(ratio: Floats, features: Floats, runs: Places) -> Floats:
-    """log of each run's time over that of the largest run it is linked to [runs]."""
-    size = np.bincount(runs)
-    offset = np.full(len(size), np.nan)
-    for first in np.argsort(-size, kind="stable"):
-        if not np.isnan(offset[first]):
-            continue
-        offset[first] = 0.0
-        linked = [int(first)]
-        while linked:
-            one = linked.pop()
-            for other in np.flatnonzero(np.isnan(offset)):
-                apart = _apart(ratio, features, np.flatnonzero(runs == other), runs == one)
-                if apart is not None:
-                    offset[other] = offset[one] + apart
-                    linked.append(int(other))
-    return offset
-
-
-def _apart(ratio: Floats, features: Floats, rows: Places, others: Mask) -> float | None:
-    """Median difference [log] of rows to the nearest of others; None where they hardly meet."""
-    kept = np.flatnonzero(others)
-    square = (
-        np.square(features[rows]).sum(axis=1)[:, None] - 2.0 * features[rows] @ features[kept].T
-    )
-    square += np.square(features[kept]).sum(axis=1)
-    nearest = square.argmin(axis=1)
-    meets = square[np.arange(len(rows)), nearest] < NEAR**2
-    if meets.sum() < LEAST_ROWS:
-        return None
-    return float(np.median(ratio[rows[meets]] - ratio[kept[nearest[meets]]]))
-
-
-def _split(rows: Places, ratio: Floats, features: Floats, runs: Places) -> list[Places]:
+def _split(rows: Places, ratio: Floats, features: Floats, runs: np.ndarray) -> list[Places]:
     """Heaps of rows, lowest ratio first."""
     order = rows[np.argsort(ratio[rows], kind="stable")]
     gaps = np.diff(ratio[order])
@@ -167,7 +120,7 @@ def _split(rows: Places, ratio: Floats, features: Floats, runs: Places) -> list[
     return [order]
 
 
-def _are_two(low: Places, high: Places, features: Floats, runs: Places) -> bool:
+def _are_two(low: Places, high: Places, features: Floats, runs: np.ndarray) -> bool:
     if min(len(low), len(high)) < LEAST_ROWS or not _meet(features[low], features[high]):
         return False
     both = len(low) + len(high)
