@@ -9,6 +9,8 @@ from __future__ import annotations
 KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
+KB = 1e3
+MB = 1e6
 GB = 1e9
 TB_PER_S = 1e12
 GB_PER_S = 1e9

@@ -1,4 +1,4 @@
-"""Claims on Engram: shapes, table bytes, rows read for a token, all-reduces by residency.
+"""Claims on Engram: shapes, table bytes, its hash, rows read for a token, all-reduces by residency.
 
 Source of the figures: technical report §2.4.2; SGLang cookbook and LMSYS blog; fact sheet §4.6.
 What a residency costs in time needs a later issue.
@@ -15,6 +15,7 @@ from aisim_v41.model.parallel import Parallel
 from aisim_v41.model.tensor import TensorGroup
 from aisim_v41.model.tensors import layer_tensors
 from aisim_v41.ops.operator import Traffic
+from aisim_v41.plan.engram_hash import multipliers_of, primes_of
 from aisim_v41.units import GIB
 
 
@@ -66,6 +67,11 @@ FORMULAS: Mapping[str, Formula] = {
     "eng-11": all_reduces("hbm"),
     "eng-11-host": all_reduces("host_sharded"),
     "eng-12": all_reduces("host_shared"),
+    "eng-lookups": lambda c: c.engram.rows_per_token * len(c.engram.layers),
+    "eng-primes-1": lambda c: sum(primes_of(c.engram)[0]),
+    "eng-primes-14": lambda c: sum(primes_of(c.engram)[1]),
+    "eng-multiplier-1": lambda c: multipliers_of(c.engram, c.engram.layers[0])[-1],
+    "eng-multiplier-14": lambda c: multipliers_of(c.engram, c.engram.layers[1])[-1],
     "eng-row-bytes": lambda c: bytes_per_token(c) / len(c.engram.layers),
     "eng-token-bytes": bytes_per_token,
     "eng-table-1": lambda c: table_bytes(c, 0),

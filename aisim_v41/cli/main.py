@@ -1,5 +1,5 @@
-"""The shell: ``aisim-v41 layers | ledger | estimate | compare | coverage | capacity | fpm |
-claims | validate``.
+"""The shell: ``aisim-v41 layers | ledger | estimate | compare | coverage | capacity | engram | fpm
+| claims | validate``.
 
 Every command answers in text that fits a terminal, and with ``--json`` as one JSON document on
 standard output. Exit codes: 0 answered, 1 a check failed (claims, validate) or the answer could not
@@ -16,7 +16,17 @@ from typing import Annotated
 
 import typer
 
-from aisim_v41.cli import capacity, claims, compare, estimate, fpm, layers, ledger, validate
+from aisim_v41.cli import (
+    capacity,
+    claims,
+    compare,
+    engram,
+    estimate,
+    fpm,
+    layers,
+    ledger,
+    validate,
+)
 from aisim_v41.errors import AisimError
 
 app = typer.Typer(
@@ -53,6 +63,7 @@ app.command("estimate")(estimate.estimate)
 app.command("compare")(compare.compare)
 app.command("coverage")(compare.coverage)
 app.command("capacity")(capacity.capacity)
+app.command("engram")(engram.engram)
 app.add_typer(fpm.app, name="fpm")
 app.command("claims")(claims.claims)
 app.command("validate")(validate.validate)

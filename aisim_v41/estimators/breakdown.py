@@ -160,12 +160,15 @@ class Breakdown:
         return tuple(rows)
 
 
+def seconds_of(forward: ForwardPrice, node: Node) -> float:
+    """Time of a part of a forward, as the forward arranges it [s]."""
+    return sum(_path_of(forward, forward.arranged(node), {}).values())
+
+
 def _draft_seconds(forward: ForwardPrice) -> float:
     """Time of the draft pass of one forward [s]."""
     drafting = forward.compiled.drafting
-    if drafting is None:
-        return 0.0
-    return sum(_path_of(forward, forward.arranged(drafting), {}).values())
+    return 0.0 if drafting is None else seconds_of(forward, drafting)
 
 
 def _rows_of(forwards: Sequence[ForwardPrice]) -> Iterator[Row]:

@@ -109,7 +109,7 @@ def assumptions(plan: Plan) -> tuple[str, ...]:
     if plan.model.engram is not None and policy.engram_residency != "hbm":
         return (
             f"engram_residency={policy.engram_residency!r}: the transfer of table rows from there "
-            "is not part of this time",
+            "is not part of this time; `aisim-v41 engram` has it",
         )
     return ()
 

@@ -125,7 +125,7 @@ def disk_terms(model: Model, policy: RuntimePolicy) -> tuple[Term, ...]:
     """Tables that are read from disk."""
     if policy.engram_residency != "disk" or model.engram is None:
         return ()
-    whole = sum(_table_parts(model, Parallel(), policy))
+    whole = sum(table_parts(model, Parallel(), policy))
     return (
         Term(
             name="Engram tables",
@@ -138,6 +138,17 @@ def disk_terms(model: Model, policy: RuntimePolicy) -> tuple[Term, ...]:
     )
 
 
+def table_parts(model: Model, parallel: Parallel, policy: RuntimePolicy) -> list[int]:
+    """Values and scales of each table [B], as one rank allocates them."""
+    parts = []
+    for index in model.engram.layers if model.engram is not None else ():
+        for tensor in layer_tensors(model, model.layers[index]).values():
+            if tensor.group is TensorGroup.ENGRAM_TABLE:
+                own = local(tensor, parallel, policy.sharding)
+                parts += [own.element_bytes, own.scale_bytes]
+    return parts
+
+
 def _table_terms(
     model: Model, parallel: Parallel, policy: RuntimePolicy, hosts: int
 ) -> tuple[Term, ...]:
@@ -146,7 +157,7 @@ def _table_terms(
     shared = policy.engram_residency == "host_shared"
     copies, owner = (hosts, "hosts") if shared else (parallel.gpus, "ranks")
     mapping = Parallel() if shared else parallel
-    one = sum(_pinned(part, policy) for part in _table_parts(model, mapping, policy))
+    one = sum(_pinned(part, policy) for part in table_parts(model, mapping, policy))
     rounded = ", tensors rounded to powers of two" if policy.engram_host_pages != "exact" else ""
     return (
         Term(
@@ -158,17 +169,6 @@ def _table_terms(
             source="model-facts §4.6; policy fields engram_residency, engram_host_pages",
         ),
     )
-
-
-def _table_parts(model: Model, parallel: Parallel, policy: RuntimePolicy) -> list[int]:
-    """Values and scales of each table [B], as one rank allocates them."""
-    parts = []
-    for index in model.engram.layers if model.engram is not None else ():
-        for tensor in layer_tensors(model, model.layers[index]).values():
-            if tensor.group is TensorGroup.ENGRAM_TABLE:
-                own = local(tensor, parallel, policy.sharding)
-                parts += [own.element_bytes, own.scale_bytes]
-    return parts
 
 
 def _pinned(amount: int, policy: RuntimePolicy) -> int:

@@ -136,10 +136,10 @@ def engram_hash(
     if engram is None:
         raise InvalidInputError(f"{model.name} has no Engram modules, so nothing is looked up")
     table = None if classes is None else _class_table(classes, model)
-    found = _primes(engram) if primes is None else tuple(tuple(map(int, p)) for p in primes)
+    found = primes_of(engram) if primes is None else tuple(tuple(map(int, p)) for p in primes)
     _check_primes(engram, found)
     if multipliers is None:
-        drawn = tuple(_drawn(engram, layer) for layer in engram.layers)
+        drawn = tuple(multipliers_of(engram, layer) for layer in engram.layers)
     else:
         drawn = tuple(tuple(map(int, m)) for m in multipliers)
     if pad is None:
@@ -156,7 +156,7 @@ def engram_hash(
     )
 
 
-def _drawn(engram: Engram, layer: int) -> tuple[int, ...]:
+def multipliers_of(engram: Engram, layer: int) -> tuple[int, ...]:
     """Multipliers of a layer as the published code draws them."""
     below = max(int(np.iinfo(np.int64).max) // engram.compressed_vocab // 2, 1)
     draws = np.random.default_rng(SEED_OF_LAYER * layer).integers(
@@ -165,8 +165,15 @@ def _drawn(engram: Engram, layer: int) -> tuple[int, ...]:
     return tuple(int(draw) * 2 + 1 for draw in draws)
 
 
-def _primes(engram: Engram) -> tuple[tuple[int, ...], ...]:
-    """The primes from the start that the config gives, each used once over all modules."""
+def primes_of(engram: Engram) -> tuple[tuple[int, ...], ...]:
+    """Rows of every head: the primes from the start that the config gives, each used once.
+
+    Returns:
+        One tuple a module, n-gram orders outside and heads inside.
+
+    Raises:
+        InvalidInputError: the config does not say where the search starts.
+    """
     if engram.primes_from is None:
         raise InvalidInputError(
             "the config has no engram_vocab_size, where the search for primes starts: give them "
