@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass
 import numpy as np
 
 from aisim_v41.plan.request import Request
-from benchmarks.worlds.work import Work, work_of
+from benchmarks.worlds.work import CHOSEN, EXPERTS, Work, work_of
 
 Step = Sequence[Request]
 Seconds = Callable[[Step], float]
@@ -112,6 +112,47 @@ def captured(rng: np.random.Generator) -> Seconds:
             return costs.seconds(work_of(step))
         batch = sum(request.count for request in step)
         return costs.seconds(work_of(step, CAPTURED[bisect_left(CAPTURED, batch)] - batch))
+
+    return seconds
+
+
+TILE_ROWS = 128
+"""Rows of one tile of a matrix product; few rows run in a kernel without tiles."""
+LAUNCHES_S, DENSE_READ_S, DENSE_ROW_S = 0.8e-3, 0.33e-3, 1.3e-6
+EXPERT_ROW_S, UNEVEN = 2.9e-6, 0.6
+"""Seconds of the experts' products of a row, and how much the fullest expert delays them at one
+row an expert; falls with the root of that number."""
+ENTRY_S = {True: 100e-12, False: 16e-12}
+"""Seconds of one pair or entry: bytes in decodes, products in prefills."""
+SCORE_S = {True: 11e-12, False: 1.5e-12}
+ATTENTION_S, INDEX_S = 0.2e-3, 0.1e-3
+"""Shortest times of all kernels of a kind."""
+HOP_S, SENT_S = 80 * 6e-6, 80 * 22e-9
+"""80 all-reduces: their hops, and the bytes of one row."""
+ATTAINED = 0.6
+"""Share of all these rates that kernels reach."""
+
+
+def roofline(rng: np.random.Generator) -> Seconds:
+    """Kernels as a GPU runs them: each the longer of memory and products, in tiles, never shorter
+    than a launch, experts as late as the fullest one."""
+    costs = Costs().drawn(rng)
+    factors = np.exp(COST_SPREAD * rng.standard_normal(6)).tolist()
+
+    def seconds(step: Step) -> float:
+        work, decodes = work_of(step), is_decode(step)
+        rows = work.rows
+        tiles = TILE_ROWS * np.ceil(rows / TILE_ROWS) if rows > 16 else 16.0
+        late = 1 + UNEVEN / np.sqrt(CHOSEN * max(rows, 1.0) / EXPERTS)
+        kernels = (
+            max(DENSE_READ_S, DENSE_ROW_S * tiles),
+            max(costs.expert_s * work.experts, EXPERT_ROW_S * rows * late),
+            max(ATTENTION_S, ENTRY_S[decodes] * (work.window_pairs + work.selected)),
+            max(INDEX_S, SCORE_S[decodes] * work.scored),
+            HOP_S + SENT_S * rows,
+            LAUNCHES_S,
+        )
+        return float(sum(f * k for f, k in zip(factors, kernels, strict=True))) / ATTAINED
 
     return seconds
 

@@ -17,6 +17,7 @@ from benchmarks.worlds.mechanisms import (
     foreign,
     host_alone,
     linear,
+    roofline,
 )
 from benchmarks.worlds.steps import Step, asked, grid, ragged
 
@@ -212,6 +213,11 @@ WORLDS: tuple[World, ...] = (
         what="decodes filled up to captured sizes",
         mechanism=captured,
         policy=FEW_GRAPHS,
+    ),
+    World(
+        name="roofline",
+        what="the longer of memory and products, tiles, uneven experts",
+        mechanism=roofline,
     ),
     World(
         name="foreign",

@@ -11,6 +11,8 @@ from benchmarks.worlds.world import MILLISECONDS, WORLDS, World
 
 BY_NAME = {world.name: world for world in WORLDS}
 QUESTIONS = 100
+UNKNOWN = ("roofline", "foreign")
+"""Engines whose mechanism the model does not contain."""
 FAR_APART = 0.02
 """Offset between runs from which on two or three of them say little about the next one."""
 
@@ -55,5 +57,5 @@ def check_flags(world: World, points: int) -> None:
     """
     tried = trial(world.name, points)
     assert tried.flags(poisoned=True).all()
-    corners = 2 if world.name == "foreign" and points < 60 else 0
+    corners = 2 if world.name in UNKNOWN and points < 60 else 0
     assert tried.flags(poisoned=False).sum() <= corners

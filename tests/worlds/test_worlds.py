@@ -7,8 +7,10 @@ import math
 import numpy as np
 import pytest
 
+import aisim_v41 as aisim
 from aisim_v41.validation.plain import phase_of
-from benchmarks.worlds.mechanisms import CAPTURED, behind_host, captured, foreign, linear
+from benchmarks.worlds.evaluate import PARALLEL, policy_of, setting
+from benchmarks.worlds.mechanisms import CAPTURED, behind_host, captured, foreign, linear, roofline
 from benchmarks.worlds.steps import decode, prefill
 from benchmarks.worlds.world import ASKED, WORLDS, World
 
@@ -71,6 +73,14 @@ def test_the_level_that_is_asked_for_is_that_of_the_measured_runs(world: World):
     assert np.mean(off) == pytest.approx(math.log(level), abs=0.01 + 0.4 * world.warm_up)
 
 
+@each_world
+def test_no_engine_is_faster_than_light(world: World):
+    bound = aisim.compile(*setting(), parallel=PARALLEL, policy=policy_of(world), method="sol")
+    for seed in range(8):
+        for asked in world.draw(20, seed, questions=20).questions:
+            assert asked.seconds > bound(asked.step)
+
+
 def test_runs_lie_apart_and_warm_up():
     early, settled = [], []
     for seed in range(4):
@@ -121,6 +131,13 @@ def test_captured_decodes_climb_stairs():
     for low in CAPTURED[3:-1]:
         last, first, second = (seconds(decode(low + more, 16)) for more in (0, 1, 2))
         assert first - last > 3 * (second - first) > 0
+
+
+def test_a_roofline_is_flat_below_a_tile_and_steps_above():
+    seconds = engine(roofline)
+    assert seconds(prefill(129, 0)) - seconds(prefill(128, 0)) < 1e-4
+    dense = [seconds(prefill(new, 0)) for new in (1024, 1025, 1026)]
+    assert dense[1] - dense[0] > 5 * (dense[2] - dense[1]) > 0
 
 
 def test_the_foreign_engine_costs_what_work_cannot_say():
