@@ -35,7 +35,7 @@ from aisim_v41.plan.plan import Plan
 from aisim_v41.reading import read_bytes
 from aisim_v41.reports.engram import compare_residencies, engram_text
 from aisim_v41.reports.engram_text import TextCount, count_text
-from aisim_v41.units import GB_PER_S
+from aisim_v41.units import GB_PER_S, MIB
 
 MOST_TEXT_BYTES = 1 << 28
 
@@ -82,8 +82,9 @@ def engram(
     chunk: Annotated[
         str, typer.Option("--chunk", help="Positions of each text in a step; 1 decodes.")
     ] = "8192",
-    cache_rows: Annotated[
-        str | None, typer.Option("--cache-rows", help="Rows of a cache that the text runs through.")
+    cache_mib: Annotated[
+        str | None,
+        typer.Option("--cache-mib", help="Size of a cache of rows that the text runs through."),
     ] = None,
     limit: Annotated[
         bool, typer.Option("--break-even", help="How many times the requests make a step wait.")
@@ -97,11 +98,11 @@ def engram(
             step_model(model),
             token_ids(text),
             chunk_tokens=whole(chunk, "--chunk", "8192"),
-            cache_rows=None if cache_rows is None else whole(cache_rows, "--cache-rows", "1m"),
+            cache_bytes=None if cache_mib is None else MIB * whole(cache_mib, "--cache-mib", "1k"),
             classes=None if classes is None else _one_line(classes),
         )
-    elif classes is not None or cache_rows is not None:
-        raise InvalidInputError("--classes and --cache-rows say how a --text is counted: give one")
+    elif classes is not None or cache_mib is not None:
+        raise InvalidInputError("--classes and --cache-mib say how a --text is counted: give one")
     document: dict[str, object] = {}
     if counted is not None:
         document["text"] = counted.to_dict()

@@ -16,9 +16,9 @@ from aisim_v41.estimators.breakdown import ForwardPrice, seconds_of
 from aisim_v41.estimators.engram_sources import Disk, Rate, host_rate
 from aisim_v41.estimators.entry import estimate
 from aisim_v41.hardware import Hardware
-from aisim_v41.model.tensors import layer_tensors
 from aisim_v41.ops.backbone import Step
 from aisim_v41.ops.graph import Par
+from aisim_v41.plan.engram_rows import row_bytes
 from aisim_v41.plan.plan import Plan
 from aisim_v41.units import MICROSECOND, MILLISECOND
 
@@ -316,8 +316,7 @@ class _Source:
         self.engram, self.hit_share, self.disk = engram, hit_share, disk
         self.distinct_share = plan.policy.engram_distinct_share
         self.ranks = 1 if self.residency == "host_shared" else plan.parallel.tp
-        table = layer_tensors(plan.model, plan.model.layers[engram.layers[0]])["engram.embed"]
-        self.row_bytes = table.format.bytes(1, engram.head_dim)
+        self.row_bytes = row_bytes(plan.model)
         self.rate: Rate | None = None
         if self.residency != "hbm":
             self.rate = host_rate(hardware, likely=method == "op")

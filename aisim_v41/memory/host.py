@@ -9,15 +9,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aisim_v41.hardware import Hardware
-from aisim_v41.memory.terms import Kind, Place, Term, size, total
+from aisim_v41.memory.terms import Kind, Place, Term, round_up, size, total
 from aisim_v41.model.description import Model
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.model.sharding import local
 from aisim_v41.model.tensor import TensorGroup
 from aisim_v41.model.tensors import layer_tensors
 from aisim_v41.plan.policy import RuntimePolicy
+from aisim_v41.units import MIB
 
 _HOST_FIGURE = "host.memory_gb"
+HUGE_PAGE_BYTES = 2 * MIB
+"""Transparent huge pages of SGLang's shards and vLLM's ``use_thp`` (their Engram documentation)."""
+_ROUNDED = {
+    "exact": "",
+    "huge": ", tensors in whole pages of 2 MiB",
+    "power_of_two": ", tensors rounded to powers of two",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +166,7 @@ def _table_terms(
     copies, owner = (hosts, "hosts") if shared else (parallel.gpus, "ranks")
     mapping = Parallel() if shared else parallel
     one = sum(_pinned(part, policy) for part in table_parts(model, mapping, policy))
-    rounded = ", tensors rounded to powers of two" if policy.engram_host_pages != "exact" else ""
+    rounded = _ROUNDED[policy.engram_host_pages]
     return (
         Term(
             name="Engram tables",
@@ -174,4 +182,6 @@ def _table_terms(
 def _pinned(amount: int, policy: RuntimePolicy) -> int:
     if policy.engram_host_pages == "exact" or amount == 0:
         return amount
+    if policy.engram_host_pages == "huge":
+        return round_up(amount, HUGE_PAGE_BYTES)
     return 1 << (amount - 1).bit_length()

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aisim_v41.errors import InvalidInputError
+from aisim_v41.model.description import Model
+from aisim_v41.model.tensors import layer_tensors
 from aisim_v41.plan.engram_hash import EngramHash, Ids
 from aisim_v41.plan.engram_text import RequestText
 
@@ -119,6 +121,22 @@ class CachedRows:
     def hit_share(self) -> float:
         """Hits over rows asked; 0 where none was."""
         return self.hits / self.asked if self.asked else 0.0
+
+
+def row_bytes(model: Model) -> int:
+    """One table row with its scales [B].
+
+    Raises:
+        InvalidInputError: no Engram modules.
+
+    >>> from aisim_v41.model.load import load_model
+    >>> row_bytes(load_model("deepseek-v4.1-flash"))
+    264
+    """
+    if model.engram is None:
+        raise InvalidInputError(f"{model.name} has no Engram modules, so there are no rows")
+    table = layer_tensors(model, model.layers[model.engram.layers[0]])["engram.embed"]
+    return table.format.bytes(1, model.engram.head_dim)
 
 
 def count_rows(hashing: EngramHash, steps: Iterable[Sequence[RequestText]]) -> EngramRows:

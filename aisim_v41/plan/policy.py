@@ -113,8 +113,9 @@ class RuntimePolicy:
         engram_residency: Where the tables are: "hbm" (rows over ranks), "host_sharded",
             "host_shared" (one copy) or "disk".
         engram_distinct_share: Share of looked-up rows that are distinct within a step.
-        engram_host_pages: A pinned table takes its own bytes on the host ("exact"), or the
-            allocator rounds every tensor up to a power of two ("power_of_two").
+        engram_host_pages: A pinned table takes its own bytes on the host ("exact"), whole pages
+            of 2 MiB ("huge"), or the allocator rounds every tensor up to a power of two
+            ("power_of_two").
         vision_weights: The vision encoder and its projector are loaded.
         speculation: Whether the DSpark blocks are loaded and drafting: "off" or "dspark".
         draft_tokens: Tokens drafted for one request and step when they are [tokens].
@@ -192,7 +193,7 @@ class RuntimePolicy:
     graph_size_counts: Literal["requests", "rows"] = "requests"
     engram_residency: Literal["hbm", "host_sharded", "host_shared", "disk"] = "hbm"
     engram_distinct_share: float = 1.0
-    engram_host_pages: Literal["exact", "power_of_two"] = "exact"
+    engram_host_pages: Literal["exact", "huge", "power_of_two"] = "exact"
     vision_weights: bool = True
     speculation: Literal["off", "dspark"] = "off"
     draft_tokens: int = 5

@@ -8,7 +8,7 @@ from typing import Any
 
 from aisim_v41.model.description import Model
 from aisim_v41.plan.engram_hash import engram_hash
-from aisim_v41.plan.engram_rows import CachedRows, EngramRows, cached_rows, count_rows
+from aisim_v41.plan.engram_rows import CachedRows, EngramRows, cached_rows, count_rows, row_bytes
 from aisim_v41.plan.engram_text import RequestText, chunks
 from aisim_v41.reports.fpm_text import columns
 
@@ -69,7 +69,8 @@ class TextCount:
             lines.append(f"and {left} more")
         if self.cache is not None:
             lines.append(
-                f"a cache of {self.cache.capacity:,} rows has {self.cache.hit_share:.3f} of them"
+                f"a cache of {self.cache.capacity:,} rows has {self.cache.hit_share:.3f} of what "
+                "steps ask of it"
             )
         return "\n".join([*lines, ""])
 
@@ -79,7 +80,7 @@ def count_text(
     token_ids: Sequence[Sequence[int]],
     *,
     chunk_tokens: int,
-    cache_rows: int | None = None,
+    cache_bytes: int | None = None,
     classes: Sequence[int] | None = None,
 ) -> TextCount:
     """Rows of requests that run side by side, chunk by chunk.
@@ -88,7 +89,7 @@ def count_text(
         model: with Engram modules.
         token_ids: of each request.
         chunk_tokens: positions of each in a step.
-        cache_rows: rows of a cache; None: no cache.
+        cache_bytes: size of a cache of rows [B]; None: no cache.
         classes: as for `aisim_v41.plan.engram_hash.engram_hash`.
 
     Raises:
@@ -98,6 +99,8 @@ def count_text(
     steps = chunks([RequestText(token_ids=ids) for ids in token_ids], chunk_tokens)
     return TextCount(
         rows=count_rows(hashing, steps),
-        cache=None if cache_rows is None else cached_rows(hashing, steps, cache_rows),
+        cache=None
+        if cache_bytes is None
+        else cached_rows(hashing, steps, cache_bytes // row_bytes(model)),
         mapped=classes is not None,
     )

@@ -56,10 +56,10 @@ def test_one_residency_and_its_break_even():
 
 
 def test_a_text_is_counted_and_priced(text: Path):
-    alone = answer("--text", str(text), "--chunk", "32", "--cache-rows", "1k")
+    alone = answer("--text", str(text), "--chunk", "32", "--cache-mib", "1")
     assert set(alone) == {"text"}
     assert alone["text"]["lookups"] == 100 * 48
-    found = answer("--text", str(text), "--chunk", "32", "--cache-rows", "1k", *STEP)
+    found = answer("--text", str(text), "--chunk", "32", "--cache-mib", "1", *STEP)
     shares = {row["distinct_share"] for row in found["residencies"]}
     assert shares == {alone["text"]["distinct_share"]}
     assert found["residencies"][2]["hit_share"] == alone["text"]["cache"]["hit_share"]
@@ -77,7 +77,7 @@ def test_classes_of_a_tokenizer(text: Path, tmp_path: Path):
 
 def test_what_cannot_be_answered(text: Path, tmp_path: Path):
     assert "no requests" in refused()
-    assert "give one" in refused("--cache-rows", "10", *STEP)
+    assert "give one" in refused("--cache-mib", "10", *STEP)
     assert "asks about one residency" in refused(*STEP, "--break-even")
     assert "must be on or off" in refused(*STEP, "--decoder-replay", "both")
     assert "needs --disk-gb-per-s" in refused(*STEP, "--disk-reads-per-s", "1000")

@@ -37,6 +37,15 @@ def test_data_parallel_groups_keep_their_own(model: Model) -> None:
     assert host.bytes == pytest.approx(4 * TABLES, rel=1e-6)
 
 
+def test_huge_pages_round_each_tensor_of_each_rank(model: Model) -> None:
+    """Values of a quarter: 11,718.9 and 11,719.3 pages of 2 MiB; scales: 366.2 each."""
+    host = report(
+        model, load_hardware("b300"), engram_residency="host_sharded", engram_host_pages="huge"
+    ).host
+    assert host.bytes == 4 * (11_719 + 11_720 + 2 * 367) * (2 << 20)
+    assert "whole pages of 2 MiB" in host.terms[0].formula
+
+
 def test_a_shared_copy_per_host(model: Model) -> None:
     for hosts in (1, 2):
         arguments = {"hosts": hosts}

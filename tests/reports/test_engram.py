@@ -92,14 +92,17 @@ def test_texts_fit_a_terminal_and_hold_the_numbers():
 
 
 def test_text_of_a_count():
-    counted = count_text(MODEL, [[7] * 400, [8] * 100], chunk_tokens=50, cache_rows=1000)
+    counted = count_text(
+        MODEL, [[7] * 400, [8] * 100], chunk_tokens=50, cache_bytes=1000 * 264 + 263
+    )
+    assert counted.cache.capacity == 1000
     assert counted.rows.lookups == 500 * 48
     assert counted.to_dict()["cache"]["hits"] == counted.cache.hits > 0
     shown = counted.text()
     assert "24,000 rows looked up" in shown
     assert "upper limits" in shown
     assert "and 4 more" in shown
-    assert f"has {counted.cache.hit_share:.3f} of them" in shown
+    assert f"has {counted.cache.hit_share:.3f} of what" in shown
     assert max(map(len, shown.splitlines())) <= WIDTH
     classes = [item % 99_092 for item in range(MODEL.vocab)]
     mapped = count_text(MODEL, [[7]], chunk_tokens=1, classes=classes)
