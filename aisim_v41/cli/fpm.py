@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,7 +29,7 @@ from aisim_v41.resources import names
 from aisim_v41.units import MILLISECOND
 
 if TYPE_CHECKING:
-    from aisim_v41.estimators.fpm import Fpm, Level
+    from aisim_v41.estimators.fpm import Fpm
     from aisim_v41.estimators.fpm_prediction import Prediction
     from aisim_v41.forwards.records import StepRecord
     from aisim_v41.forwards.table import StepTable
@@ -168,10 +168,6 @@ def predict(
         bool,
         typer.Option("--extrapolate", help="Answer outside what was measured, with a wide band."),
     ] = False,
-    level: Annotated[
-        str,
-        typer.Option("--level", help="mean of the measured runs, or settled: as they end."),
-    ] = "mean",
     json: JsonOption = False,
 ) -> None:
     """Time of one step from measured forwards of exactly its identity.
@@ -184,7 +180,6 @@ def predict(
     requests = requests_from(prefill, decode, verify)
     load = partial(
         load_fpm, load_hardware(gpu), identity=identity, regime=regime, model=step_model(model),
-        level=cast("Level", level),
     )  # fmt: skip
     if identity is not None and (tp, engine, decoder_replay, changes) == (None, None, None, None):
         found = [load()]
@@ -215,7 +210,6 @@ def _document(fpm: Fpm, answer: Prediction) -> dict[str, Any]:
         "gpu": fpm.table.gpu,
         "slug": fpm.table.identity.slug(),
         "regime": fpm.regime,
-        "level": fpm.level,
         "latency_ms": answer.latency_ms,
         "band_ms": list(answer.band_ms),
         "band_level": fpm.fit.band.level,

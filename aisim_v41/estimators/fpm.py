@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -45,8 +45,6 @@ from aisim_v41.reading import read_mapping
 if TYPE_CHECKING:
     from aisim_v41.forwards.table import StepTable
 
-Level = Literal["mean", "settled"]
-LEVELS: Final = ("mean", "settled")
 LEARNT: Final = "fpm_correction"
 LEAST_ROWS: Final = 1
 """Measured forwards from which on there is an answer; with few, it is OP's, rescaled."""
@@ -63,9 +61,6 @@ class Fpm(CompiledStep):
         model: that the identity is of.
         hardware: that the identity is of.
         regime: which of several regimes, by name; needed only where there are several.
-        level: "mean", a step at any moment of a run such as the measured ones, or "settled", after
-            the drift that their order shows, as in a long-lived engine; then no answer is a
-            measured value, which holds the drift of its moment.
         extrapolate: whether steps outside what was measured are answered.
 
     Raises:
@@ -83,11 +78,8 @@ class Fpm(CompiledStep):
         hardware: Hardware,
         *,
         regime: str | None = None,
-        level: Level = "mean",
         extrapolate: bool = False,
     ) -> None:
-        if level not in LEVELS:
-            raise InvalidInputError(f"level = {level!r:.80}: must be one of {', '.join(LEVELS)}")
         self.table, self.model, self.hardware = table, model, hardware
         self.extrapolate = extrapolate
         self.parallel, self.policy = table.plan_setting()
@@ -114,10 +106,7 @@ class Fpm(CompiledStep):
             physical.device_seconds(self.steps.samples.terms),
             physical.seconds(self.steps.samples.terms),
         )
-        self.level: Level = level
-        residual = self.fit.residual
-        self._drift = residual.settled if level == "settled" else 0.0
-        self._measured = known_steps(self.steps, self.flagged) if level == "mean" else {}
+        self._measured = known_steps(self.steps, self.flagged)
         measured = [np.frombuffer(mark) for mark in self._measured]
         self._hashes = hashes_of(np.stack(measured)) if measured else np.empty(0, np.uint64)
         spread = self.fit.sizes.new_run(self.fit.samples.runs)
@@ -126,7 +115,7 @@ class Fpm(CompiledStep):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as what it is made from; what was learnt online stays behind."""
-        made_from = (self.table, self.model, self.hardware, self.regime, self.level)
+        made_from = (self.table, self.model, self.hardware, self.regime)
         return _again, (*made_from, self.extrapolate)
 
     @property
@@ -202,10 +191,7 @@ class Fpm(CompiledStep):
             source=source if known is None else "measured",
             domain=domain,
             physical_s=float(counted.physical_s[0]),
-            local=float(
-                np.exp(self.fit.log_seconds(terms, features)[0] + self._drift)
-                / counted.physical_s[0]
-            )
+            local=float(np.exp(self.fit.log_seconds(terms, features)[0]) / counted.physical_s[0])
             if seconds
             else 1.0,
             online=float(np.exp(self.correction.at(features)[0])),
@@ -256,7 +242,7 @@ class Fpm(CompiledStep):
         new = measured_steps(self.terms, observations)
         self._before.append(self.correction)
         if len(new.samples):
-            expected = self.fit.log_seconds(new.samples.terms, new.samples.features) + self._drift
+            expected = self.fit.log_seconds(new.samples.terms, new.samples.features)
             ratio = np.log(new.samples.seconds) - expected
             self.correction = self.correction.learnt(new.samples.features, ratio)
         return self.correction
@@ -331,7 +317,7 @@ class Fpm(CompiledStep):
         """Seconds of steps, and what was measured of each."""
         known = self._known(counted)
         seconds = counted.physical_s * np.exp(
-            self.fit.residual.local(counted.features) + self.fit.residual.middle + self._drift
+            self.fit.residual.local(counted.features) + self.fit.residual.middle
         )
         for step, one in enumerate(known):
             if one is not None:
@@ -408,7 +394,6 @@ def _again(
     model: Model,
     hardware: Hardware,
     regime: str,
-    level: Level,
     extrapolate: bool,
 ) -> Fpm:
-    return Fpm(table, model, hardware, regime=regime, level=level, extrapolate=extrapolate)
+    return Fpm(table, model, hardware, regime=regime, extrapolate=extrapolate)

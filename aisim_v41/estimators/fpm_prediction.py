@@ -24,7 +24,7 @@ class Prediction:
         source: "measured" at a step that was, else "interpolated" or "extrapolated".
         domain: where the step lies among the measured ones.
         physical_s: what floor, host and kernels alone give [s].
-        local: factor on it of the local correction, and of the drift of a settled engine.
+        local: factor of the local correction on it.
         online: factor of the correction from observations.
         measured: records of exactly this step.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from aisim_v41.errors import InvalidInputError, MissingProfileError, UnsupportedPlanError
 from aisim_v41.estimators.result import Estimate
@@ -48,7 +48,6 @@ def load_fpm(
     *,
     identity: str | Path | None = None,
     regime: str | None = None,
-    level: Literal["mean", "settled"] = "mean",
     model: Model | None = None,
     parallel: Parallel | None = None,
     policy: RuntimePolicy | None = None,
@@ -61,7 +60,6 @@ def load_fpm(
         identity: beginning of an identity's key or folder name, or a path to a table's folder.
             Without it, the one that fits ``parallel`` and ``policy``, or the only one there is.
         regime: which of several regimes; needed only where a table holds several.
-        level: "mean" of the measured runs, or "settled", as they end; see `Fpm`.
         model: by default DeepSeek-V4.1-Flash as packaged.
         parallel, policy: of the plans to predict, where they shall choose the table.
         extrapolate: whether steps outside what was measured are answered by default.
@@ -85,7 +83,7 @@ def load_fpm(
         raise InvalidInputError(f"hardware = {hardware!r:.80}: must be a Hardware or a name")
     known = require_step_model(load_model(DEFAULT_MODEL) if model is None else model)
     table = _table(gpu, identity, known, parallel, policy)
-    return Fpm(table, known, gpu, regime=regime, level=level, extrapolate=extrapolate)
+    return Fpm(table, known, gpu, regime=regime, extrapolate=extrapolate)
 
 
 def fpm_of(

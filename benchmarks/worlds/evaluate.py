@@ -66,7 +66,7 @@ def table_of(world: World, samples: Sequence[Sample]) -> StepTable:
 
 def fitted(world: World, samples: Sequence[Sample]) -> Fpm:
     """FPM made from measurements of a world, for an engine that has run for long."""
-    return Fpm(table_of(world, samples), *setting(), level="settled")
+    return Fpm(table_of(world, samples), *setting())
 
 
 def op_of(world: World) -> Predictor:

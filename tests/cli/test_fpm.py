@@ -143,16 +143,6 @@ def test_estimate_asks_the_same_forwards():
     assert on.split()[3:5] == off.split()[3:5] == ["-", "-"]
 
 
-def test_the_level_of_a_run_can_be_chosen():
-    step = ("predict", "--decode", "1x700", *EAGER, "--decoder-replay", "off")
-    mean, settled = answer(*step), answer(*step, "--level", "settled")
-    assert (mean["level"], settled["level"]) == ("mean", "settled")
-    assert 0 < abs(settled["latency_ms"] / mean["latency_ms"] - 1) < 0.05
-    refused = inside("fpm", *step, "--level", "late")
-    assert refused.returncode == 2
-    assert "mean, settled" in refused.stderr
-
-
 def test_two_regimes_wait_for_a_choice():
     step = ("predict", "--gpu", "gb200", "--engine", "vllm", "--decoder-replay", "off",
             "--decode", "1x700")  # fmt: skip

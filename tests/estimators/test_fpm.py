@@ -406,17 +406,6 @@ def test_what_was_learnt_elsewhere_is_refused(tmp_path: Path):
         fresh().update(["fast"])  # type: ignore[list-item]
 
 
-def test_levels():
-    settled = load_fpm("gb300", parallel=TP4, policy=EAGER_REPLAY, level="settled")
-    mean = packaged(True)
-    step = decode(700)
-    ratio = settled.predict(step).latency_s / mean.predict(step).latency_s
-    assert ratio == pytest.approx(np.exp(mean.fit.residual.settled))
-    assert settled.predict(decode(768)).source == "interpolated"
-    with pytest.raises(InvalidInputError, match="level = 'hot'"):
-        load_fpm("gb300", parallel=TP4, policy=EAGER, level="hot")  # type: ignore[arg-type]
-
-
 def test_a_prefill_is_near_prefills_alone():
     """A short prefill resembles a decode in size; its time is that of prefills."""
     for new in (1, 2, 8):

@@ -2,7 +2,7 @@
 
 The logarithm of measured over physical is the sum of
   - a smooth function of the physical features, which vanishes away from the rows (*local*),
-  - one offset a process run, and a slow drift along the order of a run,
+  - one offset a process run, and a drift along its order: a warm-up that fades, and what wanders,
   - noise of each row, smaller where a row is the median of repeats.
 Each has a covariance; their sizes are those under which the rows are likeliest, drawn to what other
 campaigns show (`PRIOR`). One linear system then gives every part with its uncertainty, so that a
@@ -25,7 +25,7 @@ SCALES: Final = ("local", "run", "drift", "noise")
 PRIOR: Final = {
     "local": (0.02, 1.0),
     "run": (0.02, 0.5),
-    "drift": (0.02, 0.7),
+    "drift": (0.03, 0.7),
     "noise": (0.01, 1.0),
     "reach": (1.5, 0.5),
     "memory": (0.3, 0.5),
@@ -35,6 +35,9 @@ hold-outs against tables of an earlier run are off by 0.8 to 5.5 %, in the middl
 (facts on the peer's FPM profiles), two runs of one GB300 campaign by 3-6 %; a difference is sqrt(2)
 of a run's own. Single repeats: 0.3-4 %. Reach: in units of features, so that a factor of e^1.5 in
 rows is one length. Memory: share of a run."""
+WANDERS: Final = 0.2
+"""Variance of a drift that may come at any moment of a run, as a share of that of a warm-up, which
+fades from the start: all runs of the GB300 study are slower in their first quarter."""
 LEAST: Final = 1e-4
 """Smallest standard deviation: keeps the system solvable where rows agree to the digit."""
 FEATURE_REACH: Final = np.array([1.0, 1.5, 1.0, 2.0, 0.7])
@@ -46,9 +49,10 @@ class Sizes:
     """Standard deviations of the parts, and how far they reach.
 
     Attributes:
-        local, run, drift, noise: of log(time).
+        local, run, noise: of log(time).
+        drift: of log(time) at the start of a run, about where it settles.
         reach: distance in features over which the local part forgets.
-        memory: share of a run over which the drift forgets.
+        memory: share of a run over which a warm-up fades and a later drift forgets.
     """
 
     local: float
@@ -58,6 +62,12 @@ class Sizes:
     reach: float
     memory: float
 
+    @property
+    def moment(self) -> float:
+        """Standard deviation of the drift at any moment of a run."""
+        faded = 0.5 * self.memory * (1.0 - np.exp(-2.0 / self.memory))
+        return float(self.drift * np.sqrt(WANDERS + faded))
+
     def own_run(self, runs: int) -> float:
         """Standard deviation of a row of a measured run about the mean of all runs.
 
@@ -65,7 +75,7 @@ class Sizes:
             runs: how many there are; one is its own mean.
         """
         run = self.run if runs > 1 else 0.0
-        return float(np.sqrt(run**2 + self.drift**2 + self.noise**2))
+        return float(np.sqrt(run**2 + self.moment**2 + self.noise**2))
 
     def new_run(self, runs: int) -> float:
         """Standard deviation of a step in a run that was not measured, its place known.
@@ -78,7 +88,7 @@ class Sizes:
     def between_runs(self, runs: int) -> float:
         """Of that, what lies between runs: the new run's own, the level's, and that few runs do not
         show how much runs differ."""
-        slow = self.run**2 + self.drift**2
+        slow = self.run**2 + self.moment**2
         return float(np.sqrt(slow * (1.0 + 1.0 / runs) * (1.0 + 0.5 / runs)))
 
 
@@ -93,8 +103,6 @@ class Residual:
         factor: Cholesky factor of their covariance.
         drifted: residual explained by run and drift [rows].
         middle: median of what is left then: predictions are medians, and noise may be skew.
-        settled: drift at the end of a run, the mean of the runs: what a long-lived engine differs
-            by from the mean of the measured runs.
     """
 
     sizes: Sizes
@@ -103,7 +111,6 @@ class Residual:
     factor: Floats
     drifted: Floats
     middle: float
-    settled: float
 
     def local(self, features: Floats) -> Floats:
         """Expected local part at steps [steps]."""
@@ -150,7 +157,6 @@ def solve(samples: Samples, residual: Floats, sizes: Sizes, weights: Floats) -> 
     return Residual(
         sizes=sizes, features=samples.features, alpha=alpha, factor=factor, drifted=drifted,
         middle=float(np.median(left)) if len(left) else 0.0,
-        settled=_settled(samples, sizes, alpha),
     )  # fmt: skip
 
 
@@ -226,17 +232,11 @@ def _slow(samples: Samples, sizes: Sizes) -> Floats:
     same = samples.run[:, None] == samples.run
     known = samples.order != NO_ORDER
     apart = np.abs(samples.order[:, None] - samples.order)
-    drift = sizes.drift**2 * np.exp(-apart / sizes.memory) * (known[:, None] & known)
+    started = np.exp(-(samples.order[:, None] + samples.order) / sizes.memory)
+    wanders = WANDERS * np.exp(-apart / sizes.memory)
+    drift = sizes.drift**2 * (started + wanders) * (known[:, None] & known)
     found: Floats = same * ((sizes.run**2 if samples.runs > 1 else 0.0) + drift)
     return found
-
-
-def _settled(samples: Samples, sizes: Sizes, alpha: Floats) -> float:
-    """Offset and drift at the end of a run, the mean of the runs."""
-    known = samples.order != NO_ORDER
-    to_end = sizes.drift**2 * np.exp(-(1.0 - samples.order) / sizes.memory) * known
-    offset = sizes.run**2 if samples.runs > 1 else 0.0
-    return float((to_end + offset) @ alpha) / max(samples.runs, 1)
 
 
 def _noise(samples: Samples, sizes: Sizes, weights: Floats) -> Floats:

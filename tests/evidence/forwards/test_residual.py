@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -52,10 +54,20 @@ def test_run_offsets_are_told_from_place():
 def test_a_drift_is_told_from_place_when_the_order_is_mixed():
     rows = line(60, runs=2)
     residual = 0.06 * np.exp(-rows.order / 0.2)
-    found = solve(rows, residual - residual.mean(), SIZES, np.ones(120))
+    found = solve(rows, residual, SIZES, np.ones(120))
     assert np.abs(found.local(rows.features)).max() < 0.012
     assert np.corrcoef(found.drifted, residual)[0, 1] > 0.97
-    assert found.settled == pytest.approx(-residual.mean(), abs=0.003)
+
+
+def test_a_warm_up_leaves_the_level_where_runs_settle():
+    """A stationary drift would take the mean of the run, 0.012 above, for the level."""
+    rows = line(60, runs=3)
+    warm = 0.06 * np.exp(-rows.order / 0.2)
+    sizes = replace(SIZES, drift=0.05, run=0.001)
+    found = solve(rows, warm, sizes, np.ones(180))
+    settled = rows.order > 0.8
+    assert abs(found.drifted[settled].mean()) < 0.004
+    assert np.abs(found.local(rows.features)).max() < 0.006
 
 
 def test_predictions_are_medians_of_skew_noise():
@@ -100,7 +112,9 @@ def test_without_an_order_there_is_no_drift():
 
 def test_a_new_run_is_wider_than_a_measured_one_and_more_runs_narrow_it():
     assert SIZES.new_run(1) > SIZES.new_run(2) > SIZES.new_run(50) > SIZES.noise
-    slow = 1.5 * 1.25 * (0.03**2 + 0.02**2)
+    moment = 0.02 * np.sqrt(0.2 + 0.15 * (1 - np.exp(-2 / 0.3)))
+    assert SIZES.moment == pytest.approx(moment)
+    slow = 1.5 * 1.25 * (0.03**2 + moment**2)
     assert SIZES.new_run(2) == pytest.approx(np.sqrt(slow + 0.005**2))
     assert SIZES.between_runs(2) == pytest.approx(np.sqrt(slow))
-    assert SIZES.own_run(1) == pytest.approx(np.hypot(0.02, 0.005))
+    assert SIZES.own_run(1) == pytest.approx(np.hypot(moment, 0.005))
