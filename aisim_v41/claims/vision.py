@@ -1,7 +1,6 @@
-"""Claims on the vision encoder's shapes and parameters.
+"""Claims on the vision encoder's shapes and parameters, and on the tokens of images.
 
-Source of the figures: technical report §2.1.1, §4.2; fact sheet §7. Image sizes, tokens and the
-encoder's work need a later issue.
+Source of the figures: technical report §2.1.1, §4.2; fact sheet §7.
 """
 
 from __future__ import annotations
@@ -11,6 +10,10 @@ from collections.abc import Mapping
 
 from aisim_v41.claims.context import Context, Formula
 from aisim_v41.model.tensors import vision_tensors
+from aisim_v41.model.vision import image_grid
+
+LARGE = 4096
+"""A side [pixel] that is shrunk whatever the config's limits are."""
 
 
 def parameters(prefix: str, *, one_block: bool = False) -> Formula:
@@ -26,10 +29,17 @@ def parameters(prefix: str, *, one_block: bool = False) -> Formula:
     return value
 
 
+def tokens(size: str) -> Formula:
+    """Language tokens of an image of so many pixels, width x height."""
+    width, height = map(int, size.split("x"))
+    return lambda context: image_grid(context.model, width, height).tokens
+
+
 FORMULAS: Mapping[str, Formula] = {
     "vis-01": lambda c: c.vision.layers,
     "vis-02": lambda c: c.vision.patch,
     "vis-03": lambda c: c.vision.downsample**2,
+    "vis-04": lambda c: image_grid(c.model, LARGE, LARGE).width,
     "vis-05": lambda c: math.sqrt(c.vision.min_pixels),
     "vis-06": lambda c: c.vision.max_image_tokens,
     "vis-07": lambda c: c.vision.min_pixels,
@@ -39,4 +49,11 @@ FORMULAS: Mapping[str, Formula] = {
     "vis-par-encoder": parameters("vision."),
     "vis-par-projector": parameters("aligner."),
     "vis-par-delimiters": parameters("image_"),
+    "vis-tokens-224": tokens("224x224"),
+    "vis-tokens-544": tokens("544x544"),
+    "vis-tokens-640x480": tokens("640x480"),
+    "vis-tokens-1024x768": tokens("1024x768"),
+    "vis-tokens-1280x720": tokens("1280x720"),
+    "vis-tokens-1920x1080": tokens("1920x1080"),
+    "vis-tokens-largest": tokens(f"{LARGE}x{LARGE}"),
 }

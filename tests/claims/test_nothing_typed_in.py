@@ -47,7 +47,7 @@ def other_widths(config: dict[str, Any]) -> None:
     )  # fmt: skip
     config["vision_config"].update(
         num_hidden_layers=16, hidden_size=512, intermediate_size=1024, patch_size=16,
-        downsample_ratio=2, max_image_tokens=512, min_pixels=65_536,
+        downsample_ratio=2, max_image_tokens=480, min_pixels=65_536,
     )  # fmt: skip
 
 
