@@ -16,7 +16,7 @@ BASE = {"arithmetic", "canonical", "errors", "reading", "resources", "units"}
 HARDWARE = {"hardware", "hardware_file", "hardware_schema"}
 REPORTS = {"claims", "memory", "reports", "validation"}
 COUNTED_AND_PRICED = {
-    "model", "plan", "ops", "tables", "forwards", "io", "evidence", "estimators",
+    "model", "plan", "ops", "tables", "forwards", "io", "evidence", "estimators", "speculation",
 }  # fmt: skip
 BELOW: dict[str, set[str]] = {
     **dict.fromkeys(BASE, BASE),
@@ -29,6 +29,7 @@ BELOW: dict[str, set[str]] = {
     "io": BASE | HARDWARE | {"model", "plan", "ops", "memory", "tables", "forwards"},
     "evidence": BASE | HARDWARE | {"model", "plan", "ops", "tables"},
     "estimators": BASE | HARDWARE | {"model", "plan", "ops", "tables", "forwards", "evidence"},
+    "speculation": BASE | HARDWARE | {"model", "plan", "ops", "estimators"},
     **dict.fromkeys(REPORTS, BASE | HARDWARE | COUNTED_AND_PRICED | REPORTS),
     "cli": BASE | HARDWARE | COUNTED_AND_PRICED | REPORTS,
 }
