@@ -1,4 +1,4 @@
-"""Claims on the vision encoder's shapes and parameters, and on the tokens of images.
+"""Claims on the vision encoder's shapes and parameters, and on images: tokens and work.
 
 Source of the figures: technical report §2.1.1, §4.2; fact sheet §7.
 """
@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from aisim_v41.claims.context import Context, Formula
 from aisim_v41.model.tensors import vision_tensors
 from aisim_v41.model.vision import image_grid
+from aisim_v41.ops.vision import encode_flop, encode_operators
+from aisim_v41.units import TFLOP_PER_S
 
 LARGE = 4096
 """A side [pixel] that is shrunk whatever the config's limits are."""
@@ -35,6 +37,17 @@ def tokens(size: str) -> Formula:
     return lambda context: image_grid(context.model, width, height).tokens
 
 
+def encoder_tflop(size: str) -> Formula:
+    """Work of encoder and projector on an image of so many pixels [TFLOP]."""
+    width, height = map(int, size.split("x"))
+
+    def value(context: Context) -> float:
+        grid = image_grid(context.model, width, height)
+        return encode_flop(encode_operators(context.model, [grid])) / TFLOP_PER_S
+
+    return value
+
+
 FORMULAS: Mapping[str, Formula] = {
     "vis-01": lambda c: c.vision.layers,
     "vis-02": lambda c: c.vision.patch,
@@ -55,5 +68,7 @@ FORMULAS: Mapping[str, Formula] = {
     "vis-tokens-1024x768": tokens("1024x768"),
     "vis-tokens-1280x720": tokens("1280x720"),
     "vis-tokens-1920x1080": tokens("1920x1080"),
+    "vis-tflop-largest": encoder_tflop("1302x1302"),
+    "vis-tflop-smallest": encoder_tflop("544x544"),
     "vis-tokens-largest": tokens(f"{LARGE}x{LARGE}"),
 }

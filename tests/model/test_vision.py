@@ -125,7 +125,9 @@ def test_every_number_comes_from_the_config(config: dict[str, Any]) -> None:
     assert image_grid(model, 5000, 5000).cells_wide == 22
 
 
-@pytest.mark.parametrize("size", [(0, 10), (10, 0), (-1, 5), (5, MAX_SIDE + 1), (1.5, 2), (True, 2)])
+@pytest.mark.parametrize(
+    "size", [(0, 10), (10, 0), (-1, 5), (5, MAX_SIDE + 1), (1.5, 2), (True, 2)]
+)
 def test_impossible_sizes(size: Any) -> None:
     with pytest.raises(InvalidInputError, match="must be a whole number from 1 to"):
         grid(*size)
