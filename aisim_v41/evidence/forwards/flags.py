@@ -68,13 +68,8 @@ def unlike_the_others(found: Residual, residual: Floats, weights: Floats) -> Flo
     """
     inverse = np.diag(cho_solve((found.factor, True), np.eye(len(residual))))
     miss = found.alpha / inverse
-    alone = np.where(weights > 0, 1.0 / inverse, _told(found, inverse))
+    sizes = found.sizes
+    whole = sizes.local**2 + sizes.run**2 + sizes.moment**2 + sizes.noise**2
+    alone = np.where(weights > 0, 1.0 / inverse, whole)
     far = np.abs(miss) > np.maximum(SPREADS * np.sqrt(alone), LEAST_RATIO)
     return np.where(far, miss, 0.0)
-
-
-def _told(found: Residual, inverse: Floats) -> Floats:
-    """Variance of rows of no weight as if they had one."""
-    sizes = found.sizes
-    most = sizes.local**2 + sizes.run**2 + sizes.drift**2 + sizes.noise**2
-    return np.full(len(inverse), most)
