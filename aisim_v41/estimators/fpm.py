@@ -133,8 +133,11 @@ class Fpm(CompiledStep):
         """
         counted = self._counted(requests, one_step=one_step)
         seconds, known = self._seconds(counted)
-        if not self.extrapolate:
-            self._refuse_outside(counted, known)
+        for step in self._beyond(counted, known):
+            if not self.extrapolate:
+                place = f"row {step}: " if len(seconds) > 1 else ""
+                raise OutOfRangeError(place + self._outside(self._verdict(counted, int(step))))
+            seconds[step] = counted.physical_s[step]
         if np.any(seconds < counted.terms.predicted_s):
             seconds = np.maximum(seconds, self._sol.priced(requests, one_step=one_step))
         return seconds[0] if one_step else seconds
@@ -177,9 +180,16 @@ class Fpm(CompiledStep):
         domain = INSIDE
         if known is None and seconds:
             domain = self._verdict(counted, 0)
-        if domain.verdict == "outside" and not (extrapolate or self.extrapolate):
-            raise OutOfRangeError(self._outside(domain))
         terms, features = counted.terms, counted.features
+        physical = float(counted.physical_s[0])
+        local = (
+            float(np.exp(self.fit.log_seconds(terms, features)[0]) / physical) if seconds else 1.0
+        )
+        online = float(np.exp(self.correction.at(features)[0]))
+        if domain.verdict == "outside":
+            if not (extrapolate or self.extrapolate):
+                raise OutOfRangeError(self._outside(domain))
+            seconds, local, online = physical, 1.0, 1.0
         spread = self.fit.spread(terms, features) if seconds else np.zeros(1)
         half = float(self.fit.half_width(np.hypot(spread, domain.spread))[0])
         floor = float(self._sol.priced(columns, one_step=True)) if seconds else 0.0
@@ -190,11 +200,9 @@ class Fpm(CompiledStep):
             band_s=(max(floor, latency * float(np.exp(-half))), latency * float(np.exp(half))),
             source=source if known is None else "measured",
             domain=domain,
-            physical_s=float(counted.physical_s[0]),
-            local=float(np.exp(self.fit.log_seconds(terms, features)[0]) / counted.physical_s[0])
-            if seconds
-            else 1.0,
-            online=float(np.exp(self.correction.at(features)[0])),
+            physical_s=physical,
+            local=local,
+            online=online,
             measured=() if known is None else tuple(self.table.records[n] for n in known.records),
         )
 
@@ -242,7 +250,11 @@ class Fpm(CompiledStep):
         new = measured_steps(self.terms, observations)
         self._before.append(self.correction)
         if len(new.samples):
+            # Held against what the table alone answers: a measured step with its own time.
             expected = self.fit.log_seconds(new.samples.terms, new.samples.features)
+            for step, mark in enumerate(new.marks):
+                if (known := self._measured.get(mark)) is not None:
+                    expected[step] = np.log(known.seconds)
             ratio = np.log(new.samples.seconds) - expected
             self.correction = self.correction.learnt(new.samples.features, ratio)
         return self.correction
@@ -343,15 +355,14 @@ class Fpm(CompiledStep):
             float(counted.physical_s[step]),
         )
 
-    def _refuse_outside(self, counted: _Counted, known: list[Known | None]) -> None:
+    def _beyond(self, counted: _Counted, known: list[Known | None]) -> list[int]:
+        """Steps outside what was measured."""
         features, ranges = counted.features, counted.ranges
         if len(ranges) == 1 and self.domain.holds(features[0, -1], ranges[0]):
-            return
+            return []
         codes = self.domain.codes(features, ranges, counted.kernels_s, counted.physical_s)
-        for step in np.flatnonzero(codes == VERDICTS.index("outside")):
-            if known[step] is None and ranges[step, 0]:
-                place = f"row {step}: " if len(codes) > 1 else ""
-                raise OutOfRangeError(place + self._outside(self._verdict(counted, int(step))))
+        outside = np.flatnonzero((codes == VERDICTS.index("outside")) & (ranges[:, 0] > 0))
+        return [int(step) for step in outside if known[step] is None]
 
     def _outside(self, domain: Domain) -> str:
         return (

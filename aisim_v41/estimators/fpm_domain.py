@@ -1,8 +1,8 @@
 """Whether a step lies where forwards were measured: inside, at the edge, or outside, and why.
 
-A table answers for more than its box where physics says that nothing changes on the way: one step
-beyond an axis is *edge* while the kernels that it adds are a small share of its time. Everything
-else beyond is *outside*.
+A table answers for more than its box where physics says that nothing changes on the way: below an
+axis, or up to `EDGE_FACTOR` above it, a step is *edge* while its kernels differ from the nearest
+row's by a small share of its time. Everything else beyond is *outside*.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class MeasuredDomain:
             RANGES[axis],
             f"{RANGES[axis]} = {ranges[axis]:,.0f}, measured {low[0, axis]:,.0f} to "
             f"{high[0, axis]:,.0f}; {change:.1%} of its time from the nearest",
-            max(0.0, float(np.log(far[axis]))) if verdict == "outside" else 0.0,
+            max(0.0, float(np.log(far.max()))) if verdict == "outside" else 0.0,
         )
 
     def _box(self, share: Floats) -> tuple[Floats, Floats, Bools, Bools]:

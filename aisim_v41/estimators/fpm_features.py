@@ -1,7 +1,12 @@
-"""Where a step lies among others: its physical features, and what makes two steps equal."""
+"""Where a step lies among others: its physical features, and what makes two steps equal.
+
+A forward that recomputes rows of a prefix and has no new token (a replay of its own, see
+`aisim_v41.plan.plan.forward_passes`) lies where a prefill of those rows does.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import log1p, sqrt
 from typing import Final
 
@@ -9,13 +14,22 @@ import numpy as np
 import numpy.typing as npt
 
 from aisim_v41.estimators.compiled import Floats
-from aisim_v41.plan.spans import PREFILL, RequestColumns
+from aisim_v41.plan.spans import MISSING, PREFILL, RequestColumns
 
 RANGES: Final = ("new tokens", "requests", "new tokens of a request", "context of a request",
                  "context of all requests")  # fmt: skip
 """Raw axes whose measured range a query is held against, in tokens or requests."""
 MULTIPLIER: Final = 0x9E3779B97F4A7C15
 """2^64 over the golden ratio, an odd number (Knuth, The Art of Computer Programming 3, 6.4)."""
+
+
+def _with_replays(requests: RequestColumns, rows: Floats) -> RequestColumns:
+    """Requests without new tokens that rows are recomputed for, as prefills of those rows."""
+    alone = (requests.new == 0) & (requests.window == MISSING)
+    if not alone.any():
+        return requests
+    recomputed = rows / np.maximum(np.sum(requests.count * alone), 1.0)
+    return replace(requests, new=np.where(alone, recomputed, requests.new))
 
 
 def place_of(requests: RequestColumns, rows: Floats) -> tuple[Floats, Floats]:
@@ -25,6 +39,8 @@ def place_of(requests: RequestColumns, rows: Floats) -> tuple[Floats, Floats]:
         requests: of the step.
         rows: rows that run, those of captured sizes included: a scalar array.
     """
+    if requests.special and not requests.new.any():
+        requests = _with_replays(requests, rows)
     each = requests.new * requests.count
     new, context = float(each.sum()), float(each @ requests.prefix)
     present = float(requests.count @ (requests.new > 0))

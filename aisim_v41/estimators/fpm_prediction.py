@@ -26,7 +26,8 @@ class Prediction:
         physical_s: what floor, host and kernels alone give [s].
         local: factor of the local correction on it.
         online: factor of the correction from observations.
-        measured: records of exactly this step.
+        measured: records of exactly this step, whose median is then the answer.
+        readings: of a step of which only sums are known, what its extreme readings would take.
     """
 
     latency_s: float
@@ -38,7 +39,6 @@ class Prediction:
     online: float
     measured: tuple[StepRecord, ...] = ()
     readings: tuple[Prediction, ...] = ()
-    """Of a step of which only sums are known: what its extreme readings would take."""
 
     @property
     def all_outside(self) -> bool:

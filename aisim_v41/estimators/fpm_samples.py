@@ -10,6 +10,7 @@ import numpy as np
 from aisim_v41.estimators.compiled import Floats
 from aisim_v41.estimators.fpm_features import RANGES, marks_of, place_of
 from aisim_v41.estimators.fpm_terms import FamilyTerms
+from aisim_v41.evidence.forwards.flags import NORMAL
 from aisim_v41.evidence.forwards.samples import AXES, NO_ORDER, Places, Samples, Terms, numbered
 from aisim_v41.forwards.records import StepRecord
 from aisim_v41.plan.captured import Mask
@@ -17,9 +18,6 @@ from aisim_v41.plan.compatibility import check_requests
 from aisim_v41.plan.plan import forward_passes
 from aisim_v41.plan.request import Request
 from aisim_v41.units import MILLISECOND
-
-ROBUST: float = 1.4826
-"""Standard deviation over the median absolute deviation of a normal distribution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,4 +169,4 @@ def _spread(samples_ms: Sequence[float]) -> float:
     if len(samples_ms) < 3:
         return float("nan")
     logs = np.log(np.asarray(samples_ms, dtype=float))
-    return ROBUST * float(np.median(np.abs(logs - np.median(logs))))
+    return NORMAL * float(np.median(np.abs(logs - np.median(logs))))

@@ -68,13 +68,13 @@ def calibrate(scores: Floats, group: Places, level: float = LEVEL) -> Band:
     weights = 1.0 / (len(names) * np.bincount(members)[members])
     order = np.argsort(scores)
     reached = np.cumsum(weights[order])
-    wanted = min(level * (1.0 + 1.0 / len(scores)), 1.0)
+    wanted = min(level * (1.0 + 1.0 / len(names)), 1.0)
     shown = float(
         scores[order][min(int(np.searchsorted(reached, wanted - 1e-12)), len(scores) - 1)]
     )
     share = len(names) / (len(names) + GROUPS_OF_THE_NORMAL)
     width = min(share * shown + (1.0 - share) * normal, WIDEST)
-    if len(names) < level / (1.0 - level):
+    if wanted == 1.0:  # so few groups show no quantile, only their worst
         width = max(width, normal)
     held = float(weights[scores <= width].sum())
     return Band(width=width, level=level, groups=len(names), held=held)

@@ -40,8 +40,8 @@ MOST_ROWS: Final = 400
 """Rows of the linear system; of more, those that lie farthest apart stand for the others."""
 FIRST_NOISE: Final = 0.03
 """Standard deviation of log(time) before anything is known."""
-LEAST_NOISE: Final = 2e-3
-"""Smallest such deviation: keeps factors near their prior where rows agree to the digit."""
+LEAST_NOISE: Final = 0.01
+"""Smallest such deviation: no kernel's time follows the terms more closely."""
 
 
 class LeftOut(NamedTuple):
@@ -126,38 +126,52 @@ def fit_forwards(samples: Samples) -> ForwardFit:
     if len(every.samples) > MOST_ROWS:
         chosen = every.at(spread_out(every.samples.features, MOST_ROWS))
     rows = chosen.samples
-    noise = FIRST_NOISE
-    physical = fit_physical(rows.terms, rows.seconds, noise)
-    weights = apart(_ratio(rows, physical), rows.features)
+    first = fit_physical(rows.terms, rows.seconds, FIRST_NOISE)
+    weights = apart(_ratio(rows, first), rows.features)
+    physical, residual = _parts(rows, weights, FIRST_NOISE)
     for _ in range(ROUNDS):
-        physical = fit_physical(rows.terms, rows.seconds, noise, weights)
-        ratio = _ratio(rows, physical)
-        sizes = likeliest_sizes(rows, ratio, weights)
-        noise = max(float(np.hypot(sizes.new_run(rows.runs), sizes.local)), LEAST_NOISE)
-        misses = unlike_the_others(solve(rows, ratio, sizes, weights), ratio, weights)
+        misses = unlike_the_others(residual, _ratio(rows, physical), weights)
         if misses.all():
             misses = np.zeros_like(misses)  # nobody is left of whom the others are unlike
         believed = (misses == 0).astype(float)
-        if np.array_equal(believed, weights):
-            break
+        settled = np.array_equal(believed, weights)
         weights = believed
-    residual = solve(rows, ratio, sizes, weights)
-    left_out = partial(_left_out, rows, sizes, weights, noise, physical)
+        physical, residual = _parts(rows, weights, _noise(rows, residual.sizes))
+        if settled:
+            break
+    noise = _noise(rows, residual.sizes)
+    left_out = partial(_left_out, rows, residual.sizes, weights, noise, physical)
     sites = left_out(_folds(rows.site), within=True)
     runs = None
     if rows.runs > 1:
         runs = left_out(rows.run, within=False)
-    judged = sites if runs is None else runs
+    judged, group = (sites, rows.site) if runs is None else (runs, rows.run)
     score = np.abs(np.log(rows.seconds / judged.predicted_s)) / judged.spread
     seen = weights > 0
     found = ForwardFit(
         samples=rows, members=chosen.members, weights=weights, physical=physical,
         residual=residual, flags=(), sites_left_out=sites, runs_left_out=runs,
-        band=calibrate(score[seen], judged.group[seen]),
+        band=calibrate(score[seen], group[seen]),
     )  # fmt: skip
     misses_of = {row: miss for row, miss in enumerate(misses) if not weights[row]}
     wild = [(member, misses_of[row]) for row in misses_of for member in chosen.members[row]]
     return replace(found, flags=_flags([*wild, *every.wild.items(), *_unseen(found, every)]))
+
+
+def _parts(rows: Samples, weights: Floats, noise: float) -> tuple[Physical, Residual]:
+    """The physical part of rows, and the likeliest parts of what it leaves."""
+    physical = fit_physical(rows.terms, rows.seconds, noise, weights)
+    ratio = _ratio(rows, physical)
+    sizes = likeliest_sizes(rows, ratio, weights)
+    return physical, solve(rows, ratio, sizes, weights)
+
+
+def _noise(rows: Samples, sizes: Sizes) -> float:
+    """Standard deviation of log(time) of measured rows about the truth of their steps.
+
+    Without the local part: that is what a better physical part would explain.
+    """
+    return max(sizes.own_run(rows.runs), LEAST_NOISE)
 
 
 def _flags(wild: Iterable[tuple[int, float]]) -> tuple[Flag, ...]:

@@ -5,7 +5,7 @@ mean of what was said near it, drawn to none:
 
     correction = sum of w_i k_i r_i / (sum of w_i k_i + GUARD)
 
-with k the nearness in features and w a weight that halves every `HALF_LIFE` observations. Guards:
+with k the nearness in features and w a weight that halves every `HALF_LIFE` believed ones. Guards:
 fewer than `COLD` observations of a phase change nothing; each r is cut to a few standard
 deviations, so that no single one says much; and one beyond any drift (`WILD`) is kept in the record
 and never learnt from.
@@ -54,7 +54,8 @@ class Correction:
         features: of believed observations, oldest first [observations, axes].
         ratio: what they say, cut [observations].
         seen: observations so far, believed or not.
-        when: number of each believed one [observations].
+        when: place of each among the believed ones [observations].
+        believed: observations so far that were believed.
         wild: numbers and ratios of those not believed, the last `KEPT`.
         spread: standard deviation of log(time) in the table.
     """
@@ -64,6 +65,7 @@ class Correction:
     ratio: Floats = field(default_factory=lambda: np.empty(0))
     when: Floats = field(default_factory=lambda: np.empty(0))
     seen: int = 0
+    believed: int = 0
     wild: tuple[tuple[int, float], ...] = ()
 
     def learnt(self, features: Floats, ratio: Floats) -> Correction:
@@ -73,17 +75,18 @@ class Correction:
             features: of the observed steps [observations, axes].
             ratio: log(observed / predicted by the table alone) [observations].
         """
-        number = self.seen + np.arange(len(ratio), dtype=float)
+        number = self.seen + np.arange(len(ratio))
         believed = np.abs(ratio) <= min(max(WILD, WILD_SPREADS * self.spread), MOST_WILD)
         cut = np.clip(ratio[believed], -CUT * self.spread, CUT * self.spread)
-        wild = tuple(zip(number[~believed].astype(int).tolist(), ratio[~believed].tolist(),
-                         strict=True))  # fmt: skip
+        wild = tuple(zip(number[~believed].tolist(), ratio[~believed].tolist(), strict=True))
+        when = self.believed + np.arange(len(cut), dtype=float)
         return replace(
             self,
             features=np.concatenate([self.features, features[believed]])[-KEPT:],
             ratio=np.concatenate([self.ratio, cut])[-KEPT:],
-            when=np.concatenate([self.when, number[believed]])[-KEPT:],
+            when=np.concatenate([self.when, when])[-KEPT:],
             seen=self.seen + len(ratio),
+            believed=self.believed + len(cut),
             wild=(*self.wild, *wild)[-KEPT:],
         )
 
@@ -91,7 +94,7 @@ class Correction:
         """log of the factor on predictions of steps [steps]."""
         if len(self.ratio) < COLD:
             return np.zeros(len(features))
-        weight = 0.5 ** ((self.seen - self.when) / HALF_LIFE)
+        weight = 0.5 ** ((self.believed - self.when) / HALF_LIFE)
         reach = REACH * FEATURE_REACH
         apart = (features[:, None, :] - self.features) / reach
         near = weight * np.exp(-0.5 * np.square(apart).sum(axis=2))
@@ -109,6 +112,7 @@ class Correction:
             "ratio": self.ratio.tolist(),
             "when": self.when.tolist(),
             "seen": self.seen,
+            "believed": self.believed,
             "wild": [list(one) for one in self.wild],
         }
 
@@ -126,6 +130,7 @@ class Correction:
                 ratio=np.array(content["ratio"], float),
                 when=np.array(content["when"], float),
                 seen=int(content["seen"]),
+                believed=int(content["believed"]),
                 wild=tuple((int(number), float(ratio)) for number, ratio in content["wild"]),
             )
         except KeyError as error:
@@ -141,7 +146,8 @@ class Correction:
         for name, values, low, high in (
             ("features", found.features, -MOST_FEATURE, MOST_FEATURE),
             ("ratio", found.ratio, -most, most),
-            ("when", found.when, 0.0, found.seen),
+            ("when", found.when, 0.0, found.believed),
+            ("believed", np.array(found.believed), 0.0, found.seen),
         ):
             if not np.all((values >= low) & (values <= high)):
                 raise SchemaError(f"{where}: {name} must be from {low:g} to {high:g}")

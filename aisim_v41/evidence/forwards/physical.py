@@ -9,7 +9,8 @@ H and the first D_g are the seconds that operators predict, by family of kernels
 there are measurements, resources at peak otherwise): a factor of 1 is their prior. The other D_g
 are the ledger's resources at peak, family by family, for what an engine does otherwise than those
 kernels; their prior is small. Factors are positive by construction and are drawn to the prior by
-its own uncertainty: with few rows they stay there, with many the rows decide.
+its own uncertainty: with few rows they stay there, with many the rows decide. The loss is soft for
+rows and priors alike, so that a few wild rows, or a host unlike the prior's, do not bend the rest.
 """
 
 from __future__ import annotations
@@ -163,7 +164,8 @@ def _fit(
     start[-1] = max(start[-1], FLOOR_START)
     end = least_squares(misses, start, jac=slopes, bounds=(least, most), loss="soft_l1")
     shape = slopes(end.x)
-    covariance: Floats = np.linalg.inv(shape.T @ shape).astype(np.float64)
+    believed = 1.0 / np.sqrt(1.0 + np.square(misses(end.x)))  # slope of the loss at each miss
+    covariance: Floats = np.linalg.inv((shape.T * believed) @ shape).astype(np.float64)
     return float(end.cost), Physical(
         composition=composition, names=names, theta=end.x, scale_s=scale, covariance=covariance
     )

@@ -35,7 +35,7 @@ hold-outs against tables of an earlier run are off by 0.8 to 5.5 %, in the middl
 (facts on the peer's FPM profiles), two runs of one GB300 campaign by 3-6 %; a difference is sqrt(2)
 of a run's own. Single repeats: 0.3-4 %. Reach: in units of features, so that a factor of e^1.5 in
 rows is one length. Memory: share of a run."""
-WANDERS: Final = 0.2
+WANDERS: Final = 0.3
 """Variance of a drift that may come at any moment of a run, as a share of that of a warm-up, which
 fades from the start: all runs of the GB300 study are slower in their first quarter."""
 LEAST: Final = 1e-4
@@ -74,8 +74,8 @@ class Sizes:
         Args:
             runs: how many there are; one is its own mean.
         """
-        run = self.run if runs > 1 else 0.0
-        return float(np.sqrt(run**2 + self.moment**2 + self.noise**2))
+        about_mean = self.run**2 * (1.0 - 1.0 / runs)
+        return float(np.sqrt(about_mean + self.moment**2 + self.noise**2))
 
     def new_run(self, runs: int) -> float:
         """Standard deviation of a step in a run that was not measured, its place known.
@@ -161,7 +161,12 @@ def solve(samples: Samples, residual: Floats, sizes: Sizes, weights: Floats) -> 
 
 
 def likeliest_sizes(samples: Samples, residual: Floats, weights: Floats) -> Sizes:
-    """Sizes under which the residual is likeliest, with their prior."""
+    """Sizes under which the residual is likeliest, with their prior.
+
+    Rows of weight 0 take no part: each would ask for less noise.
+    """
+    seen = weights > 0
+    samples, residual, weights = samples.at(seen), residual[seen], weights[seen]
     names = list(PRIOR)
     middle = np.log([PRIOR[name][0] for name in names])
     width = np.array([PRIOR[name][1] for name in names])
@@ -240,7 +245,13 @@ def _slow(samples: Samples, sizes: Sizes) -> Floats:
 
 
 def _noise(samples: Samples, sizes: Sizes, weights: Floats) -> Floats:
-    """Variance of each row alone [rows]."""
-    repeats = np.nan_to_num(np.square(samples.spread)) / samples.repeats
+    """Variance of each row alone [rows]: between steps, and of its repeats.
+
+    Where a row does not say how wide its repeats are, they are as wide as those that do.
+    """
+    known = samples.spread[np.isfinite(samples.spread)]
+    usual = float(np.median(known)) if len(known) else 0.0
+    spread = np.where(np.isfinite(samples.spread), samples.spread, usual)
+    repeats = np.square(spread) / samples.repeats
     found: Floats = (sizes.noise**2 + repeats) / np.maximum(weights, 1e-8) + LEAST**2
     return found

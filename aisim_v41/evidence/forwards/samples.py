@@ -17,9 +17,9 @@ Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
 
 AXES: Final = ("rows", "context", "sequences", "largest", "prefill")
-"""Physical features of a step: rows that enter the model, mean context before them, sequences,
-largest share of one request in rows x context, each as log(1 + value); and the share of rows that
-belong to prefills, from 0 to 1."""
+"""Physical features of a step, each as log(1 + value): rows that enter the model, mean context
+before them, sequences, and the square root of the largest request's rows x positions; and the share
+of rows that belong to prefills, from 0 to 1."""
 NO_ORDER: Final = -1.0
 
 

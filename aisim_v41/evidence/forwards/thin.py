@@ -34,10 +34,10 @@ class Merged:
 
 
 def merged(samples: Samples) -> Merged:
-    """Rows of one step in one run as their median, with their number as repeats.
+    """Rows of one step in one run as their median.
 
-    The order of a merged row is the mean of its rows'; with three or more rows their spread is
-    theirs.
+    The order of a merged row is the mean of its rows'. Three or more rows say themselves how wide
+    they are: then they are the repeats; otherwise the repeats behind them are.
     """
     _, first, pair, size = np.unique(
         np.stack([samples.site, samples.run], axis=1),
@@ -47,7 +47,7 @@ def merged(samples: Samples) -> Merged:
     ends = np.cumsum(size)
     members = tuple(by_pair[end - n : end] for end, n in zip(ends, size, strict=True))
     seconds, spread = samples.seconds[first], samples.spread[first]
-    order = samples.order[first]
+    order, repeats = samples.order[first], np.bincount(pair, samples.repeats).astype(np.float64)
     wild: dict[int, float] = {}
     for place in np.flatnonzero(size > 1):
         rows = members[place]
@@ -58,6 +58,7 @@ def merged(samples: Samples) -> Merged:
         order[place] = known.mean() if len(known) else NO_ORDER
         if len(rows) >= REPEATS:
             spread[place] = NORMAL * np.median(np.abs(logs - middle))
+            repeats[place] = len(rows)
             limit = max(FIRST_RATIO, FIRST_SPREADS * float(spread[place]))
             wild |= {
                 int(row): float(log - middle)
@@ -68,9 +69,7 @@ def merged(samples: Samples) -> Merged:
         Samples(
             terms=samples.terms.at(first),
             features=samples.features[first], seconds=seconds, site=samples.site[first],
-            run=samples.run[first], order=order,
-            repeats=np.bincount(pair, samples.repeats).astype(np.float64),
-            spread=spread,
+            run=samples.run[first], order=order, repeats=repeats, spread=spread,
         ),
         members,
         wild,

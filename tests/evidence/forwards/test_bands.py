@@ -34,6 +34,13 @@ def test_a_band_has_an_end():
     assert calibrate(np.full(50, 99.0), np.arange(50)).width == 4.0
 
 
+def test_what_is_short_of_the_level_is_counted_in_groups():
+    """Of 19 groups of ten equal rows, the 18th says what 90 % of a twentieth one need."""
+    scores = np.repeat(np.linspace(0.1, 1.9, 19), 10)
+    band = calibrate(scores, np.repeat(np.arange(19), 10))
+    assert band.width == pytest.approx((19 * 1.8 + 4 * normal_width(0.9)) / 23)
+
+
 @pytest.mark.parametrize(("level", "width"), [(0.5, 0.6745), (0.9, 1.6449), (0.95, 1.96)])
 def test_widths_of_the_normal(level: float, width: float):
     assert normal_width(level) == pytest.approx(width, abs=1e-4)

@@ -55,6 +55,12 @@ def test_a_poisoned_burst_changes_nothing(factor: float, burst: int, before: int
     assert poisoned.seen == before + burst
 
 
+def test_wild_observations_do_not_fade_what_was_learnt():
+    clean = taught(0.08, 50)
+    poisoned = clean.learnt(places(1000), np.full(1000, 3.0))
+    assert poisoned.at(places(1))[0] == clean.at(places(1))[0]
+
+
 def test_a_single_observation_says_at_most_a_few_standard_deviations():
     one = taught(0.0, 30).learnt(places(1), np.array([0.35]))
     assert one.ratio[-1] == pytest.approx(3 * SPREAD)
@@ -70,7 +76,7 @@ def test_it_is_kept_and_read_again():
     learnt = taught(0.05, 20).learnt(places(1), np.array([3.0]))
     again = Correction.from_dict(json.loads(json.dumps(learnt.to_dict())), where="here")
     assert np.array_equal(again.at(places(3)), learnt.at(places(3)))
-    assert (again.seen, again.wild) == (21, ((20, 3.0),))
+    assert (again.seen, again.believed, again.wild) == (21, 20, ((20, 3.0),))
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,27 @@ def test_the_likeliest_noise_is_the_one_that_was_drawn(noise: float):
     assert likeliest_sizes(rows, residual, np.ones(150)).noise == pytest.approx(noise, rel=0.25)
 
 
+def test_rows_that_are_not_believed_say_nothing_of_sizes():
+    rows = line(120)
+    residual = np.random.default_rng(8).normal(0.0, 0.02, 120)
+    weights = np.ones(120)
+    weights[::2] = 0.0
+    kept = weights > 0
+    alone = likeliest_sizes(rows.at(kept), residual[kept], weights[kept])
+    residual[~kept] = 1.0
+    assert likeliest_sizes(rows, residual, weights) == alone
+
+
+def test_a_row_of_unknown_spread_is_as_wide_as_the_others():
+    """A single shot must not outweigh a median of repeats."""
+    rows = replace(
+        line(3), spread=np.array([0.05, 0.05, np.nan]), repeats=np.array([5.0, 5.0, 1.0])
+    )
+    repeated, _, single = parts._noise(rows, SIZES, np.ones(3))
+    assert repeated == pytest.approx(0.005**2 + 0.05**2 / 5, rel=1e-3)
+    assert single == pytest.approx(0.005**2 + 0.05**2, rel=1e-3)
+
+
 def test_one_run_says_nothing_of_runs():
     rows = line(40)
     found = likeliest_sizes(rows, np.random.default_rng(6).normal(0, 0.01, 40), np.ones(40))
@@ -112,9 +133,10 @@ def test_without_an_order_there_is_no_drift():
 
 def test_a_new_run_is_wider_than_a_measured_one_and_more_runs_narrow_it():
     assert SIZES.new_run(1) > SIZES.new_run(2) > SIZES.new_run(50) > SIZES.noise
-    moment = 0.02 * np.sqrt(0.2 + 0.15 * (1 - np.exp(-2 / 0.3)))
+    moment = 0.02 * np.sqrt(0.3 + 0.15 * (1 - np.exp(-2 / 0.3)))
     assert SIZES.moment == pytest.approx(moment)
     slow = 1.5 * 1.25 * (0.03**2 + moment**2)
     assert SIZES.new_run(2) == pytest.approx(np.sqrt(slow + 0.005**2))
     assert SIZES.between_runs(2) == pytest.approx(np.sqrt(slow))
     assert SIZES.own_run(1) == pytest.approx(np.hypot(moment, 0.005))
+    assert SIZES.own_run(2) == pytest.approx(np.sqrt(0.5 * 0.03**2 + moment**2 + 0.005**2))
