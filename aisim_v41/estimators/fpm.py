@@ -8,7 +8,6 @@ Identities never mix, and neither do two regimes under one identity. docs/fpm.md
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,6 +40,7 @@ from aisim_v41.plan.plan import Plan, forward_passes
 from aisim_v41.plan.request import Request
 from aisim_v41.plan.spans import RequestColumns
 from aisim_v41.reading import read_mapping
+from aisim_v41.writing import replace_file
 
 if TYPE_CHECKING:
     from aisim_v41.forwards.table import StepTable
@@ -283,10 +283,8 @@ class Fpm(CompiledStep):
             "correction": self.correction.to_dict(),
         }
         target = _path(path)
-        unfinished = target.with_name(f".{target.name}.unfinished")
         try:
-            unfinished.write_text(json.dumps(content) + "\n", encoding="utf-8")
-            os.replace(unfinished, target)
+            replace_file(target, f"{json.dumps(content)}\n".encode())
         except OSError as error:
             raise InvalidInputError(f"{target}: cannot be written ({error})") from None
 

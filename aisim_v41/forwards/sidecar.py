@@ -5,9 +5,7 @@ It is the commit record: a table is what its sidecar names, whatever else lies i
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from hashlib import sha256
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -16,10 +14,10 @@ from aisim_v41.forwards.columns import COLUMNS
 from aisim_v41.forwards.identity import Identity
 from aisim_v41.forwards.records import StepRecord
 from aisim_v41.forwards.table import StepTable
+from aisim_v41.tables.sidecar import agree, check_fields, digest
 
 KIND: Final = "forward_table"
 SCHEMA_VERSION: Final = 1
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 _UNITS: Final = {column.name: column.unit for column in COLUMNS}
 
 FIELDS: Final[Mapping[str, str]] = MappingProxyType(
@@ -42,19 +40,6 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Every field and its form; none may be missing and there is no other."""
-
-_FORMS: Final[Mapping[str, Callable[[Any], bool]]] = {
-    "text": lambda value: isinstance(value, str) and bool(value.strip()),
-    "text or nothing": lambda value: isinstance(value, str),
-    "whole number": lambda value: type(value) is int,
-    "list": lambda value: isinstance(value, list),
-    "mapping": lambda value: isinstance(value, dict),
-}
-
-
-def digest(raw: bytes) -> str:
-    """SHA-256 of a file, as the sidecar writes it."""
-    return sha256(raw).hexdigest()
 
 
 def file_name(sha: str) -> str:
@@ -89,23 +74,10 @@ def check_sidecar(sidecar: Mapping[str, Any], *, where: str) -> None:
     Raises:
         SchemaError: names the field, what it is, and what it must be.
     """
-    missing = sorted(set(FIELDS) - set(sidecar))
-    unknown = sorted(set(sidecar) - set(FIELDS))
-    if missing or unknown:
-        raise SchemaError(
-            f"{where}: fields missing: {', '.join(missing) or 'none'}; not known: "
-            f"{', '.join(unknown) or 'none'}. Write tables with aisim_v41.forwards.store."
-        )
-    for name, form in FIELDS.items():
-        if not _FORMS[form](sidecar[name]):
-            raise SchemaError(f"{where}: {name} must be a {form}, found {sidecar[name]!r:.80}")
-    _same(where, "kind", sidecar["kind"], KIND, "this is the sidecar of something else")
-    _same(where, "schema_version", sidecar["schema_version"], SCHEMA_VERSION,
-          "convert the table, or use the release of aisim_v41 that wrote it")  # fmt: skip
-    _same(where, "units", sidecar["units"], _UNITS, "convert the values")
-    if not _DIGEST.fullmatch(sidecar["sha256"]):
-        raise SchemaError(f"{where}: sha256 must be 64 hexadecimal digits")
-    _same(where, "file", sidecar["file"], file_name(sidecar["sha256"]),
+    check_fields(sidecar, FIELDS, kind=KIND, version=SCHEMA_VERSION, where=where,
+                 written_by="aisim_v41.forwards.store")  # fmt: skip
+    agree(where, "units", sidecar["units"], _UNITS, "convert the values")
+    agree(where, "file", sidecar["file"], file_name(sidecar["sha256"]),
           "the file of the rows is named by its digest")  # fmt: skip
 
 
@@ -121,7 +93,7 @@ def table_from(
         identity = Identity.from_dict(sidecar["identity"])
     except SchemaError as error:
         raise SchemaError(f"{where}: {error}") from None
-    _same(where, "identity_sha256", sidecar["identity_sha256"], identity.sha256,
+    agree(where, "identity_sha256", sidecar["identity_sha256"], identity.sha256,
           "the identity was changed by hand; import the rows with the right one")  # fmt: skip
     try:
         table = StepTable(
@@ -137,11 +109,6 @@ def table_from(
         table.plan_setting()
     except (InvalidInputError, SchemaError) as error:
         raise SchemaError(f"{where}: {error}") from None
-    _same(where, "rows", sidecar["rows"], len(records), "the sidecar belongs to another table")
-    _same(where, "statuses", sidecar["statuses"], table.statuses(), "count them again")
+    agree(where, "rows", sidecar["rows"], len(records), "the sidecar belongs to another table")
+    agree(where, "statuses", sidecar["statuses"], table.statuses(), "count them again")
     return table
-
-
-def _same(where: str, field: str, found: Any, wanted: Any, remedy: str) -> None:
-    if type(found) is not type(wanted) or found != wanted:
-        raise SchemaError(f"{where}: {field} is {found!r:.200}, must be {wanted!r:.200}: {remedy}")

@@ -13,7 +13,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -24,7 +24,6 @@ from aisim_v41.errors import AisimError, InvalidInputError, MissingProfileError,
 from aisim_v41.forwards.parquet import decode, encode
 from aisim_v41.forwards.sidecar import (
     check_sidecar,
-    digest,
     file_name,
     sidecar_of,
     table_from,
@@ -32,14 +31,14 @@ from aisim_v41.forwards.sidecar import (
 from aisim_v41.forwards.table import StepTable
 from aisim_v41.reading import parse_mapping, read_bytes
 from aisim_v41.tables.arrow import MAX_FILE_BYTES
+from aisim_v41.tables.sidecar import digest
+from aisim_v41.writing import UNFINISHED, replace_file
 
 FOLDER: Final = "profiles"
 INNER: Final = "fpm"
 SIDECAR: Final = "table.json"
 LOCK: Final = ".lock"
 ROWS: Final = "steps-*.parquet"
-UNFINISHED: Final = ".unfinished-"
-"""Beginning of the name of a file that is being written."""
 WAIT_S: Final = 60.0
 """How long a writer waits for another [s]."""
 _POLL_S = 0.02
@@ -175,36 +174,11 @@ def _replace_table(table: StepTable, folder: Path) -> None:
     if len(raw) > MAX_FILE_BYTES:
         raise InvalidInputError(f"{folder}: {len(raw)} bytes of rows; at most {MAX_FILE_BYTES}")
     table_from(again, decode(raw, where=where), where=where)
-    _replace_file(folder / file_name(digest(raw)), raw)
-    _replace_file(folder / SIDECAR, text)
+    replace_file(folder / file_name(digest(raw)), raw)
+    replace_file(folder / SIDECAR, text)
     for path in (*folder.glob(ROWS), *folder.glob(f"{UNFINISHED}*")):
         if path.name != sidecar["file"]:
             path.unlink(missing_ok=True)
-
-
-def _replace_file(target: Path, raw: bytes) -> None:
-    """Write a file so that it is whole on the disk before it has its name."""
-    unfinished = target.with_name(f"{UNFINISHED}{target.name}")
-    try:
-        with unfinished.open("wb") as stream:
-            stream.write(raw)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(unfinished, target)
-        _sync_folder(target.parent)
-    except OSError:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
-        raise
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any, Protocol
 
 from aisim_v41.errors import InvalidInputError
@@ -21,6 +20,7 @@ from aisim_v41.io import forward_pass as fpm
 from aisim_v41.io.imported import Skipped
 from aisim_v41.plan.request import Request
 from aisim_v41.units import MILLISECOND
+from aisim_v41.writing import replace_file
 
 MAX_LENGTHS = 1 << 14
 """Most requests of a step whose lengths are listed; of more only sums are written."""
@@ -86,7 +86,9 @@ def write_dynamo_fpm(
         json.dumps(_message(run, counter, seconds, scheduled), separators=(",", ":"))
         for counter, (run, _, seconds, scheduled) in zip(counters, found, strict=True)
     ]
-    _replace(Path(path), "".join(f"{line}\n" for line in lines).encode())
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(target, "".join(f"{line}\n" for line in lines).encode())
     return tuple(left_out)
 
 
@@ -205,16 +207,3 @@ def _counters(steps: list[tuple[str, int | None]]) -> list[int]:
         counters.append(order if growing[run] and order is not None else position[run])
         position[run] += 1
     return counters
-
-
-def _replace(target: Path, raw: bytes) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}", delete=False) as stream:
-        try:
-            stream.write(raw)
-            stream.flush()
-            os.chmod(stream.name, 0o644)
-            os.replace(stream.name, target)
-        except OSError:
-            Path(stream.name).unlink(missing_ok=True)
-            raise

@@ -47,12 +47,14 @@ FIELDS: Mapping[str, str] = {
 }
 """Every field and its form; none may be missing and there is no other."""
 
-_FORMS: Mapping[str, Callable[[Any], bool]] = {
+FORMS: Mapping[str, Callable[[Any], bool]] = {
     "text": lambda value: isinstance(value, str) and bool(value.strip()),
+    "text or nothing": lambda value: isinstance(value, str),
     "whole number": lambda value: isinstance(value, int) and not isinstance(value, bool),
     "list": lambda value: isinstance(value, list),
     "mapping": lambda value: isinstance(value, dict),
 }
+"""Forms that a field of a sidecar may have."""
 
 
 def digest(raw: bytes) -> str:
@@ -75,23 +77,10 @@ def read_sidecar(path: Path, *, gpu: str, family: Family) -> dict[str, Any]:
 
 def check_sidecar(sidecar: Mapping[str, Any], *, gpu: str, family: Family, where: str) -> None:
     """The checks of `read_sidecar` that need no file."""
-    missing = sorted(set(FIELDS) - set(sidecar))
-    unknown = sorted(set(sidecar) - set(FIELDS))
-    if missing or unknown:
-        raise SchemaError(
-            f"{where}: fields missing: {', '.join(missing) or 'none'}; not known: "
-            f"{', '.join(unknown) or 'none'}. Write sidecars with aisim_v41.tables.write_table."
-        )
-    for field, form in FIELDS.items():
-        if not _FORMS[form](sidecar[field]):
-            raise SchemaError(f"{where}: {field} must be a {form}, found {sidecar[field]!r:.80}")
-    _same(where, "kind", sidecar["kind"], KIND, "this is the sidecar of something else")
-    _same(where, "schema_version", sidecar["schema_version"], SCHEMA_VERSION,
-          "convert the table, or use the release of aisim_v41 that wrote it")  # fmt: skip
-    _same(where, "gpu", sidecar["gpu"], gpu, "a table lies in the folder of its GPU")
-    _same(where, "family", sidecar["family"], family.name, "a file has the name of its family")
-    if not _DIGEST.fullmatch(sidecar["sha256"]):
-        raise SchemaError(f"{where}: sha256 must be 64 hexadecimal digits")
+    check_fields(sidecar, FIELDS, kind=KIND, version=SCHEMA_VERSION, where=where,
+                 written_by="aisim_v41.tables.write_table")  # fmt: skip
+    agree(where, "gpu", sidecar["gpu"], gpu, "a table lies in the folder of its GPU")
+    agree(where, "family", sidecar["family"], family.name, "a file has the name of its family")
     if sidecar["rows"] < 1:
         raise SchemaError(f"{where}: rows is {sidecar['rows']}; a table has at least one")
     _check_schema_echo(sidecar, family, where)
@@ -102,14 +91,52 @@ def check_sidecar(sidecar: Mapping[str, Any], *, gpu: str, family: Family, where
     _check_entries(sidecar["changed"], ("column", "change"), f"{where}: changed")
     if not sidecar["sources"]:
         raise SchemaError(f"{where}: sources is empty; name where the numbers are from")
-    if not all(_FORMS["text"](remark) for remark in sidecar["remarks"]):
+    if not all(FORMS["text"](remark) for remark in sidecar["remarks"]):
         raise SchemaError(f"{where}: remarks must be a list of text")
     for field, known in (("flags", FLAGS), ("caveats", CAVEATS)):
         for code, entry in sidecar[field].items():
             _check_entries([entry], ("rows", "meaning"), f"{where}: {field}.{code}",
                            whole=("rows",))  # fmt: skip
-            _same(where, f"{field}.{code}.meaning", entry["meaning"], known.get(code),
+            agree(where, f"{field}.{code}.meaning", entry["meaning"], known.get(code),
                   "meanings are those of aisim_v41/tables/schema.py")  # fmt: skip
+
+
+def check_fields(
+    sidecar: Mapping[str, Any],
+    fields: Mapping[str, str],
+    *,
+    kind: str,
+    version: int,
+    where: str,
+    written_by: str,
+) -> None:
+    """The checks that every sidecar of a table needs: complete, of its forms, kind and version.
+
+    Args:
+        sidecar: as it was read.
+        fields: every field and its form, one of `FORMS`.
+        kind, version: what it must say of itself.
+        where: the file, for messages.
+        written_by: what writes such sidecars.
+
+    Raises:
+        SchemaError: names the field, what it is, and what it must be.
+    """
+    missing = sorted(set(fields) - set(sidecar))
+    unknown = sorted(set(sidecar) - set(fields))
+    if missing or unknown:
+        raise SchemaError(
+            f"{where}: fields missing: {', '.join(missing) or 'none'}; not known: "
+            f"{', '.join(unknown) or 'none'}. Write them with {written_by}."
+        )
+    for field, form in fields.items():
+        if not FORMS[form](sidecar[field]):
+            raise SchemaError(f"{where}: {field} must be a {form}, found {sidecar[field]!r:.80}")
+    agree(where, "kind", sidecar["kind"], kind, "this is the sidecar of something else")
+    agree(where, "schema_version", sidecar["schema_version"], version,
+                 "convert the table, or use the release of aisim_v41 that wrote it")  # fmt: skip
+    if not _DIGEST.fullmatch(sidecar["sha256"]):
+        raise SchemaError(f"{where}: sha256 must be 64 hexadecimal digits")
 
 
 def check_against_rows(sidecar: Mapping[str, Any], columns: Columns, *, where: str) -> None:
@@ -119,17 +146,17 @@ def check_against_rows(sidecar: Mapping[str, Any], columns: Columns, *, where: s
         SchemaError: rows, sources, flags, caveats or operators differ.
     """
     rows = len(columns["latency_us"].data)
-    _same(where, "rows", sidecar["rows"], rows, "the sidecar belongs to another table")
+    agree(where, "rows", sidecar["rows"], rows, "the sidecar belongs to another table")
     counts = {entry["id"]: entry["rows"] for entry in sidecar["sources"]}
     if len(counts) != len(sidecar["sources"]):
         raise SchemaError(f"{where}: sources: an id occurs twice")
-    _same(where, "rows of each source", counts, _counted(columns, "source"), "count them again")
+    agree(where, "rows of each source", counts, _counted(columns, "source"), "count them again")
     for field, column in (("flags", "flag"), ("caveats", "caveat")):
         said = {code: entry["rows"] for code, entry in sidecar[field].items()}
         found = {code: n for code, n in _counted(columns, column).items() if code}
-        _same(where, f"rows of each of {field}", said, found, "count them again")
+        agree(where, f"rows of each of {field}", said, found, "count them again")
     operators = sorted(columns["operator"].words or ())
-    _same(where, "operators in axes", sorted(sidecar["axes"]), operators, "name those of the rows")
+    agree(where, "operators in axes", sorted(sidecar["axes"]), operators, "name those of the rows")
 
 
 def schema_echo(family: Family, operators: tuple[str, ...]) -> dict[str, Any]:
@@ -158,16 +185,16 @@ def _counted(columns: Columns, column: str) -> dict[str, int]:
 
 def _check_schema_echo(sidecar: Mapping[str, Any], family: Family, where: str) -> None:
     wanted = schema_echo(family, ())
-    _same(where, "identity", sidecar["identity"], wanted["identity"], "list the schema's columns")
+    agree(where, "identity", sidecar["identity"], wanted["identity"], "list the schema's columns")
     if sidecar["units"] != wanted["units"]:
         said = sidecar["units"]
         for column, unit in wanted["units"].items():
-            _same(where, f"units.{column}", said.get(column), unit, "convert the values")
+            agree(where, f"units.{column}", said.get(column), unit, "convert the values")
         extra = ", ".join(sorted(set(said) - set(wanted["units"])))
         raise SchemaError(f"{where}: units of columns that there are not: {extra}")
     for operator, axes in sidecar["axes"].items():
         known = family.operators.get(operator)
-        _same(where, f"axes.{operator}", axes, list(known) if known else None,
+        agree(where, f"axes.{operator}", axes, list(known) if known else None,
               "axes are those of aisim_v41/tables/schema.py")  # fmt: skip
 
 
@@ -181,10 +208,15 @@ def _check_entries(
             )
         for field in wanted:
             form = "whole number" if field in whole else "text"
-            if not _FORMS[form](entry[field]) or (field in whole and entry[field] < 0):
+            if not FORMS[form](entry[field]) or (field in whole and entry[field] < 0):
                 raise SchemaError(f"{where}: {field} must be a {form}, found {entry[field]!r:.80}")
 
 
-def _same(where: str, field: str, found: Any, wanted: Any, remedy: str) -> None:
+def agree(where: str, field: str, found: Any, wanted: Any, remedy: str) -> None:
+    """Refuse a value that is not the wanted one.
+
+    Raises:
+        SchemaError: names the field, both values, and what to do.
+    """
     if type(found) is not type(wanted) or found != wanted:
         raise SchemaError(f"{where}: {field} is {found!r:.200}, must be {wanted!r:.200}: {remedy}")

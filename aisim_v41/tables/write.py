@@ -9,7 +9,6 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from aisim_v41.tables.sidecar import (
     digest,
     schema_echo,
 )
+from aisim_v41.writing import replace_file
 
 if TYPE_CHECKING:
     import pandas
@@ -97,8 +97,8 @@ def write_table(
     target.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(sidecar, indent=1, ensure_ascii=False) + "\n"
     target.with_suffix(SUFFIX).unlink(missing_ok=True)  # never a sidecar beside another's table
-    _replace(target, raw)
-    _replace(target.with_suffix(SUFFIX), text.encode())
+    replace_file(target, raw)
+    replace_file(target.with_suffix(SUFFIX), text.encode())
     return target
 
 
@@ -145,15 +145,3 @@ def _values(series: pandas.Series[Any], column: Column, where: str) -> Values:
     data = np.zeros(len(series), dtype=kind)
     data[present] = plain.astype(kind)
     return Values(data, None if present.all() else present)
-
-
-def _replace(target: Path, raw: bytes) -> None:
-    with NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}", delete=False) as stream:
-        try:
-            stream.write(raw)
-            stream.flush()
-            os.chmod(stream.name, 0o644)
-            os.replace(stream.name, target)
-        except OSError:
-            Path(stream.name).unlink(missing_ok=True)
-            raise

@@ -25,9 +25,10 @@ from aisim_v41.forwards.columns import COLUMNS, MEASURED, REQUESTS
 from aisim_v41.forwards.identity import Identity
 from aisim_v41.forwards.parquet import decode
 from aisim_v41.forwards.records import StepRecord, StepTotals
-from aisim_v41.forwards.sidecar import FIELDS, digest, file_name
+from aisim_v41.forwards.sidecar import FIELDS, file_name
 from aisim_v41.forwards.store import publish_table, read_table
 from aisim_v41.forwards.table import StepTable
+from aisim_v41.tables.sidecar import digest
 from tests.forwards.worlds import identity
 from tests.tables.test_fuzz import garbled
 

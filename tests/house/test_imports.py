@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "aisim_v41"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-BASE = {"arithmetic", "canonical", "errors", "reading", "resources", "units"}
+BASE = {"arithmetic", "canonical", "errors", "reading", "resources", "units", "writing"}
 HARDWARE = {"hardware", "hardware_file", "hardware_schema"}
 REPORTS = {"claims", "memory", "reports", "validation"}
 COUNTED_AND_PRICED = {
