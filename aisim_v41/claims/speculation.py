@@ -1,7 +1,7 @@
 """Claims on DSpark that follow from its shapes and from the ledger of a verify step.
 
-Source of the figures: technical report §2.4.3; vLLM recipe; SGLang cookbook. Its time and its
-acceptance need a later issue.
+Source of the figures: technical report §2.4.3; vLLM recipe; SGLang cookbook. Its acceptance is in
+`aisim_v41.speculation`.
 """
 
 from __future__ import annotations
