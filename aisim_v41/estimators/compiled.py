@@ -69,7 +69,7 @@ class CompiledStep(ABC):
     method: ClassVar[str]
     chunk_steps: ClassVar[int] = CHUNK_STEPS
     """Steps of a sweep that are evaluated at once, unless it is told otherwise."""
-    distinct_experts: ClassVar[Count] = Count.EXPERTS_TOUCHED
+    distinct_experts: ClassVar[Count] = Count.REPLICA_EXPERTS_TOUCHED
     """The count that weights of experts follow."""
     model: Model
     policy: RuntimePolicy

@@ -83,7 +83,7 @@ class CompiledOp(CapturedStep, CompiledGraph):
 
     method = "op"
     chunk_steps = 2048
-    distinct_experts = Count.EXPERTS_EXPECTED
+    distinct_experts = Count.REPLICA_EXPERTS_EXPECTED
 
     def __init__(
         self,

@@ -24,7 +24,8 @@ def router_gate(weights: Mapping[str, Tensor]) -> Operator:
     """``gate``: [hidden -> experts], BF16 weights."""
     return projection(
         "router_gate", weights["ffn.gate"], reads="normed", writes="router_logits",
-        family=Family.EXPERTS, source="model-facts §4.5",
+        family=Family.EXPERTS, rows=Count.REPLICA_ROWS, active=Count.REPLICA_ACTIVE,
+        source="model-facts §4.5",
     )  # fmt: skip
 
 
@@ -34,9 +35,11 @@ def router_select(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
     return Operator(
         name="router_select",
         family=Family.ELEMENTWISE,
-        weights=weights["ffn.gate.bias"].bytes * Count.ACTIVE,
-        inputs={"router_logits": experts.routed * BF16_BYTES * Count.QUERY_ROWS},
-        outputs={"routing": experts.top_k * 2 * FP32_BYTES * Count.QUERY_ROWS},
+        weights=weights["ffn.gate.bias"].bytes * Count.REPLICA_ACTIVE,
+        inputs={"router_logits": experts.routed * BF16_BYTES * Count.REPLICA_ROWS},
+        outputs={"routing": experts.top_k * 2 * FP32_BYTES * Count.REPLICA_ROWS},
+        axes=(Count.REPLICA_ROWS,),
+        launches=1 * Count.REPLICA_ACTIVE,
         source="model-facts §4.5",
     )
 
@@ -55,14 +58,15 @@ def routed_experts(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
     return Operator(
         name="routed_experts",
         family=Family.EXPERTS,
-        flops={chosen: per_row * Count.QUERY_ROWS},
+        flops={chosen: per_row * Count.REPLICA_ROWS},
         weights=one_expert * rank.distinct_experts,
         inputs={
-            "quantised": hidden * FP8_BYTES * Count.QUERY_ROWS,
-            "routing": rank.model.experts.top_k * 2 * FP32_BYTES * Count.QUERY_ROWS,
+            "quantised": hidden * FP8_BYTES * Count.REPLICA_ROWS,
+            "routing": rank.model.experts.top_k * 2 * FP32_BYTES * Count.REPLICA_ROWS,
         },
-        outputs={"routed": hidden * BF16_BYTES * Count.QUERY_ROWS},
-        axes=(Count.QUERY_ROWS, rank.distinct_experts),
+        outputs={"routed": hidden * BF16_BYTES * Count.REPLICA_ROWS},
+        axes=(Count.REPLICA_ROWS, rank.distinct_experts),
+        launches=1 * Count.REPLICA_ACTIVE,
         source="model-facts §4.5; slice padding runtime-semantics §4.1",
     )
 

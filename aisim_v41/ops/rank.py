@@ -31,7 +31,7 @@ class Rank:
     policy: RuntimePolicy
     rows: CacheRows
     index_arithmetic: Arithmetic
-    distinct_experts: Count = Count.EXPERTS_TOUCHED
+    distinct_experts: Count = Count.REPLICA_EXPERTS_TOUCHED
     """Which count of distinct experts their weights follow."""
 
     @property
@@ -81,7 +81,7 @@ def rank_of(
     policy: RuntimePolicy,
     *,
     has_fp4: bool,
-    distinct_experts: Count = Count.EXPERTS_TOUCHED,
+    distinct_experts: Count = Count.REPLICA_EXPERTS_TOUCHED,
 ) -> Rank:
     """The view of one rank (all are alike under tensor parallelism).
 

@@ -24,6 +24,8 @@ class LayerClass(NamedTuple):
     region: Region
     pooled: bool
     """Scores only the candidate pool."""
+    exchanged: bool = False
+    """Ranks exchange rows before its experts, which see those of others too."""
 
     @property
     def scores(self) -> bool:
@@ -68,6 +70,14 @@ SCORING: Final = frozenset({Count.SCORED_POSITIONS, Count.INDEX_KEYS, Count.INDE
 OWNED: Final = frozenset({Count.COMPRESSED_ROWS, Count.ENTRIES_WRITTEN, Count.COMPRESS_ACTIVE})
 ENDS: Final = frozenset({Count.LOGIT_ROWS, Count.HEAD_ACTIVE})
 DISTINCT_EXPERTS: Final = (Count.EXPERTS_TOUCHED, Count.EXPERTS_EXPECTED)
+OF_REPLICA: Final = {
+    Count.REPLICA_ROWS: Count.QUERY_ROWS,
+    Count.REPLICA_EXPERTS_TOUCHED: Count.EXPERTS_TOUCHED,
+    Count.REPLICA_EXPERTS_EXPECTED: Count.EXPERTS_EXPECTED,
+    Count.REPLICA_ACTIVE: Count.ACTIVE,
+}
+"""Counts over all ranks that exchange rows, and those of the rank itself: the same where none
+does."""
 TAIL_ROWS: Final = frozenset({Count.QUERY_ROWS, *DISTINCT_EXPERTS, Count.ACTIVE})
 """Counts that BOUNDARY shares with LATE: both query with the tail."""
 
@@ -113,6 +123,9 @@ def column_of(count: Count, where: LayerClass | None) -> Column:
         return Column(Count.QUERY_ROWS, Region.FULL)
     if where is None or not has_count(count, where):
         raise ValueError(f"{count} has no meaning in {where}")
+    if count in OF_REPLICA:
+        own = column_of(OF_REPLICA[count], where)
+        return own._replace(quantity=count) if where.exchanged else own
     if count in (Count.KV_ROWS, Count.KV_ACTIVE):
         # The boundary layer writes KV for every row, whatever it queries.
         region = Region.FULL if where.region is Region.BOUNDARY else where.region
@@ -141,7 +154,9 @@ ACTIVITY: Final = {
 """0/1 counts, and the rows that make them 1."""
 
 COUNTED: Final = tuple(
-    count for count in Count if count not in ACTIVITY and count not in DISTINCT_EXPERTS
+    count
+    for count in Count
+    if count not in ACTIVITY and count not in DISTINCT_EXPERTS and count not in OF_REPLICA
 )
 """Counts that add over requests; the rest are derived from a step's totals."""
 

@@ -12,6 +12,7 @@ from oracle.rows import forwards
 from oracle.walk import LIMITS, count_forward
 
 from aisim_v41.model.load import load_model
+from aisim_v41.plan.columns import OF_REPLICA
 from aisim_v41.plan.counts import Count
 from aisim_v41.plan.ledger import Ledger, ledger
 from aisim_v41.plan.plan import Plan
@@ -28,6 +29,7 @@ STEP_COUNTS = {
     "active",
     "kv_active",
     "head_active",
+    *map(str, OF_REPLICA),
     *ROWS_OF,
 }
 PER_REQUEST = {str(count) for count in Count} - STEP_COUNTS
