@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from aisim_v41.errors import AisimError, InvalidInputError, SchemaError
+from aisim_v41.errors import AisimError, SchemaError
 from aisim_v41.forwards.identity import TIMERS
 from aisim_v41.forwards.records import MAX_SAMPLES, StepRecord
-from aisim_v41.io.fields import require_choice
+from aisim_v41.io.fields import require_choice, require_flag
 from aisim_v41.io.forward_pass import Message, parse_message, step_of
 from aisim_v41.io.imported import Hint, Imported, Skipped
 from aisim_v41.io.lines import json_lines
@@ -69,10 +69,7 @@ def read_dynamo_fpm(
     file = Path(path)
     require_choice("timer", timer, TIMERS)
     require_choice("uneven_ranks", uneven_ranks, ("skip", "fullest"))
-    if kv_includes_current not in (None, True, False):
-        raise InvalidInputError(
-            f"kv_includes_current = {kv_includes_current!r}: must be True, False or None"
-        )
+    require_flag("kv_includes_current", kv_includes_current, unknown=True)
     lines, skipped = _messages(file)
     lines, twice, restarts = _processes(file, lines)
     skipped += twice

@@ -93,6 +93,22 @@ def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
         raise InvalidInputError(f"{name} = {value!r:.60}: must be one of {', '.join(choices)}")
 
 
+def require_flag(name: str, value: object, *, unknown: bool = False) -> None:
+    """Refuse an argument that is neither True nor False: a text such as "no" would be true.
+
+    Args:
+        name: Of the argument.
+        value: It.
+        unknown: None is a value too.
+
+    Raises:
+        InvalidInputError: names the argument.
+    """
+    if not (isinstance(value, bool) or (unknown and value is None)):
+        known = "True, False or None" if unknown else "True or False"
+        raise InvalidInputError(f"{name} = {value!r:.60}: must be {known}")
+
+
 def require_size(name: str, value: object) -> None:
     """Refuse an argument that is neither None nor a whole number of at least 1.
 

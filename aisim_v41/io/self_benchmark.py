@@ -24,6 +24,7 @@ from aisim_v41.io.fields import (
     mapping,
     number,
     require_choice,
+    require_flag,
     require_size,
     text,
     whole,
@@ -86,12 +87,14 @@ def read_self_benchmark(
 
     Raises:
         MissingProfileError: no such file, or no rank file in the folder.
-        SchemaError: a file is no complete, usable rank file, or ranks of a run disagree.
+        SchemaError: a file is no complete, usable rank file, ranks of a run disagree, or runs are
+            of different builds or numbers of ranks.
         InvalidInputError: an argument has no such value.
     """
     require_choice("timer", timer, TIMERS)
     require_choice("fake_kv", fake_kv, FAKE_KV)
     require_size("block_tokens", block_tokens)
+    require_flag("kv_includes_current", kv_includes_current)
     root = Path(path)
     skipped: list[Skipped] = []
     runs: defaultdict[str, list[_Rank]] = defaultdict(list)
@@ -107,18 +110,16 @@ def read_self_benchmark(
         raise SchemaError(f"{root}: only merged files; give the folder of the rank files")
     records: list[StepRecord] = []
     remarks: list[str] = []
-    hints: dict[str, Hint] = {"timer": timer}
+    hints = _same_hints(runs)
     for ranks in runs.values():
-        _check_ranks(ranks)
         reader = _Run(ranks, kv_includes_current, block_tokens, fake_kv, regime)
         records += reader.records()
         skipped += reader.skipped
         remarks += reader.remarks
-        hints.update(_hints(ranks[0].document, len(ranks)))
     return Imported(
         records=tuple(records),
         skipped=tuple(skipped),
-        build_hints=hints,
+        build_hints={"timer": timer, **hints},
         remarks=tuple(dict.fromkeys(remarks)),
     )
 
@@ -165,9 +166,10 @@ def _rank(document: Mapping[str, Any], place: str) -> _Rank:
 
 def _usable(document: Mapping[str, Any], status: str, results: list[Any]) -> list[Any]:
     good = status in ("complete", "partial") and document.get("usable", True) is True
+    good = good and (status == "partial" or document.get("valid", True) is True)
     if not good or document.get("timing_valid", True) is not True or document.get("error"):
         raise SchemaError(
-            f"status {status!r:.40}, usable {document.get('usable')!r:.20}, timing_valid "
+            f"status {status!r:.40}, valid {document.get('valid')!r:.20}, usable {document.get('usable')!r:.20}, timing_valid "
             f"{document.get('timing_valid')!r:.20}, error {document.get('error')!r:.80}: the "
             "benchmark itself says that its times cannot be used"
         )
@@ -220,6 +222,24 @@ def _check_ranks(ranks: Sequence[_Rank]) -> None:
                     f"{first.place} and {other.place}: ranks of run {first.run!r:.60} disagree on "
                     f"{field}{shown}"
                 )
+
+
+def _same_hints(runs: Mapping[str, Sequence[_Rank]]) -> dict[str, Hint]:
+    """What every run says of the build, which must be the same of each: none speaks for another."""
+    said: list[tuple[str, dict[str, Hint]]] = []
+    for ranks in runs.values():
+        _check_ranks(ranks)
+        said += [(rank.place, _hints(rank.document, len(ranks))) for rank in ranks]
+    place, first = said[0]
+    for other, hints in said[1:]:
+        for name in dict.fromkeys((*first, *hints)):
+            ours, theirs = first.get(name), hints.get(name)
+            if ours != theirs:
+                raise SchemaError(
+                    f"{place} and {other}: measured in different builds, as {name} is {ours!r:.60} "
+                    f"and {theirs!r:.60}; read each folder by itself"
+                )
+    return first
 
 
 def _points(rank: _Rank) -> list[tuple[Any, ...]]:
@@ -276,7 +296,7 @@ class _Run:
 
     def _record(self, order: int, found: Sequence[Mapping[str, Any]], place: str) -> StepRecord:
         point = found[0]["point"]
-        if "eager_warmup" in entries(point, "sample_reasons"):
+        if any("eager_warmup" in entries(entry["point"], "sample_reasons") for entry in found):
             raise SchemaError("warm-up (eager_warmup)")
         seconds = []
         loads = []
@@ -292,7 +312,7 @@ class _Run:
             _check_load(point, load)
         self._check_group(point, max(seconds))
         step = self._step(point, loads[0])
-        fake = self._fake(found[0], point)
+        fake = next(filter(None, (self._fake(entry, entry["point"]) for entry in found)), "")
         if fake and self.fake_kv == "skip":
             raise SchemaError(fake)
         graph = point.get("expected_cudagraph_mode")

@@ -81,6 +81,23 @@ def test_a_result_may_say_itself_that_its_kv_was_computed(tmp_path: Path, word: 
     assert read_self_benchmark(saved(tmp_path, [hit])).records == ()
 
 
+@pytest.mark.parametrize("computed", [0, 1])
+def test_kv_that_one_rank_only_allocated_is_not_real(tmp_path: Path, computed: int):
+    for rank in (0, 1):
+        word = "real_kv" if rank == computed else "fake_fallback"
+        decode = measured(point(1, "decode", 4, 0, 4096), 0.010, kv_seed_regime=word)
+        saved(tmp_path, [decode], f"benchmark_{rank}.json", rank=rank, ranks=2)
+    imported = read_self_benchmark(tmp_path)
+    assert imported.records == ()
+    assert "allocated, not computed (fake_fallback)" in imported.skipped[0].reason
+
+
+def test_a_word_is_no_answer_to_yes_or_no(tmp_path: Path):
+    for word in ("no", "false", 0, 1, None):
+        with pytest.raises(InvalidInputError, match="kv_includes_current = .*True or False"):
+            read_self_benchmark(saved(tmp_path), kv_includes_current=word)
+
+
 def test_the_shortest_contexts(tmp_path: Path):
     decode = measured(point(1, "decode", 4, 0, 4, **REAL), 0.010)
     file = saved(tmp_path, [decode], iteration_groups=[7, {"benchmark_id": "1"}])
@@ -144,6 +161,40 @@ def test_runs_in_one_folder_stay_apart(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
+    ("one", "other", "told"),
+    [
+        ({"producer": {"vllm_package_version": "0.9"}},
+         {"producer": {"vllm_package_version": "0.10"}}, "engine_build is '0.9' and '0.10'"),
+        ({"execution_mode": "eager"}, {}, "settings.execution_mode is 'eager' and None"),
+        ({"execution_identity": {"input_modality": "text"}},
+         {"execution_identity": {"input_modality": "image"}}, "modality is 'text' and 'image'"),
+    ],
+)  # fmt: skip
+def test_runs_of_two_builds_are_never_read_as_one(tmp_path: Path, one, other, told):
+    saved(tmp_path, name="a/benchmark.json", run_id="run-a", **one)
+    saved(tmp_path, name="b/benchmark.json", run_id="run-b", **other)
+    with pytest.raises(SchemaError, match=r"a/benchmark\.json and b/benchmark\.json: ") as caught:
+        read_self_benchmark(tmp_path)
+    assert told in str(caught.value)
+
+
+def test_ranks_of_one_run_are_of_one_build(tmp_path: Path):
+    for rank, version in ((0, "0.9"), (1, "0.10")):
+        saved(tmp_path, name=f"benchmark_{rank}.json", rank=rank, ranks=2,
+              producer={"vllm_package_version": version})  # fmt: skip
+    with pytest.raises(SchemaError, match=r"engine_build is '0\.9' and '0\.10'"):
+        read_self_benchmark(tmp_path)
+
+
+def test_runs_of_one_rank_and_of_two_are_never_read_as_one(tmp_path: Path):
+    saved(tmp_path, name="a/benchmark.json", run_id="run-a")
+    for rank in (0, 1):
+        saved(tmp_path, name=f"b/benchmark_{rank}.json", run_id="run-b", rank=rank, ranks=2)
+    with pytest.raises(SchemaError, match="dp is None and 2"):
+        read_self_benchmark(tmp_path)
+
+
+@pytest.mark.parametrize(
     ("change", "told"),
     [
         ({"grid_digest": "other"}, "disagree on grid_digest: 'grid' and 'other'"),
@@ -171,6 +222,7 @@ def test_ranks_that_are_not_of_one_run_are_refused(tmp_path: Path, change, told)
         ({"artifact_type": "plan"}, "artifact_type 'plan'"),
         ({"status": "failed"}, "status 'failed'"),
         ({"usable": False}, "usable False"),
+        ({"valid": False}, "valid False"),
         ({"timing_valid": False}, "timing_valid False"),
         ({"error": "boom"}, "error 'boom'"),
         ({"run_id": ""}, "run_id is empty"),
