@@ -14,7 +14,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 BASE = {"arithmetic", "canonical", "errors", "reading", "resources", "units", "writing"}
 HARDWARE = {"hardware", "hardware_file", "hardware_schema"}
-REPORTS = {"claims", "memory", "reports", "validation"}
+REPORTS = {"caching", "claims", "memory", "reports", "validation"}
 COUNTED_AND_PRICED = {
     "model", "plan", "ops", "tables", "forwards", "io", "evidence", "estimators", "speculation",
 }  # fmt: skip
