@@ -1,5 +1,5 @@
-"""The shell: ``aisim-v41 layers | ledger | estimate | compare | coverage | capacity | engram | fpm
-| claims | validate``.
+"""The shell: ``aisim-v41 layers | ledger | estimate | compare | coverage | capacity | engram |
+speculate | fpm | claims | validate``.
 
 Every command answers in text that fits a terminal, and with ``--json`` as one JSON document on
 standard output. Exit codes: 0 answered, 1 a check failed (claims, validate) or the answer could not
@@ -25,6 +25,7 @@ from aisim_v41.cli import (
     fpm,
     layers,
     ledger,
+    speculate,
     validate,
 )
 from aisim_v41.errors import AisimError
@@ -64,6 +65,7 @@ app.command("compare")(compare.compare)
 app.command("coverage")(compare.coverage)
 app.command("capacity")(capacity.capacity)
 app.command("engram")(engram.engram)
+app.command("speculate")(speculate.speculate)
 app.add_typer(fpm.app, name="fpm")
 app.command("claims")(claims.claims)
 app.command("validate")(validate.validate)

@@ -52,6 +52,10 @@ def _drafts(policy: RuntimePolicy) -> bool:
     return policy.speculation != "off"
 
 
+def _verifies_ragged(policy: RuntimePolicy) -> bool:
+    return _captures_decode(policy) and _drafts(policy) and policy.verify_lengths != "uniform"
+
+
 EXECUTION: Final[Mapping[str, When]] = {
     "decoder_replay": _always,
     "replay_tail_rows": _replays_a_budget,
@@ -85,6 +89,7 @@ EXECUTION: Final[Mapping[str, When]] = {
     "decode_graph_sizes": _captures_decode,
     "verify_graph_sizes": _captures_decode,
     "graph_size_counts": _captures_decode,
+    "verify_lengths": _verifies_ragged,
     "engram_residency": _always,
     "speculation": _always,
     "draft_tokens": _drafts,

@@ -2,7 +2,8 @@
 
 An engine captures its decode graph at some batch sizes. A step between two of them is filled up
 with dummy rows to the next; a step above the largest runs eagerly (runtime-semantics §5.2;
-docs/assumptions.md, "Execution").
+docs/assumptions.md, "Execution"). Graphs of ragged verify steps are captured at numbers of rows,
+whosever they are.
 """
 
 from __future__ import annotations
@@ -20,10 +21,15 @@ from aisim_v41.plan.expert_load import ExpertLoad
 from aisim_v41.plan.reach import Floats
 from aisim_v41.plan.request import Request
 from aisim_v41.plan.sizes import captured_sizes
-from aisim_v41.plan.spans import RequestColumns
+from aisim_v41.plan.spans import Region, RequestColumns
 
 Mask = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.intp]
+Experts = tuple[Places, Places, ExpertLoad]
+"""Places of expected experts and of activity of regions with one load, and that load."""
+
+_DRAFTS = (Region.DRAFT, Region.DRAFT_CHAIN)
+"""What a draft pass counts by requests; its context rows are those of the target."""
 
 
 class CapturedSteps:
@@ -42,6 +48,8 @@ class CapturedSteps:
             self._decode is None and self._verify is None
         )
         self._of_requests = policy.graph_size_counts == "requests"
+        ragged = policy.verify_lengths == "ragged" and policy.speculation != "off"
+        self._rows = self._row_sizes() if ragged else None
         self._known: dict[int, Floats] = {}
 
     def filled(
@@ -63,6 +71,8 @@ class CapturedSteps:
         """
         if self.every_size:
             return totals, None
+        if self._rows is not None:
+            return self._filled_rows(requests, totals, self._rows, one_step=one_step)
         rows = totals[self.program.tokens_place]
         every = totals[self.program.logits_place] >= rows
         present = requests.count * (requests.new > 0)
@@ -112,6 +122,45 @@ class CapturedSteps:
         target = size if self._of_requests else np.ceil(size / each)
         return np.maximum(target - batch, 0.0) * ~uncaptured, uncaptured
 
+    def _row_sizes(self) -> Floats | None:
+        """Rows of the graphs of ragged verify steps: SGLang's are those of its uniform ones."""
+        policy = self.program.policy
+        if self._verify is None or not self._of_requests:
+            return self._verify
+        return self._verify * (1.0 + policy.draft_tokens)
+
+    def _filled_rows(
+        self, requests: RequestColumns, totals: Floats, sizes: Floats, *, one_step: bool
+    ) -> tuple[Floats, Mask | None]:
+        """`filled` for steps of any lengths: rows up to the next size, each a dummy of its own, and
+        draft passes up to the next number of requests, where sizes count requests."""
+        program = self.program
+        columns = totals.reshape(len(totals), -1)
+        rows = columns[program.tokens_place]
+        present = requests.count * (requests.new > 0)
+        batch = np.array([present.sum()]) if one_step else present
+        runs = (columns[program.logits_place] >= rows) & (rows > 0)
+        uncaptured = runs & (rows > sizes[-1])
+        more = _up_to(sizes, rows) * runs
+        drafted = np.zeros_like(more)
+        if self._of_requests and self._verify is not None:
+            drafted = _up_to(self._verify, batch) * (runs & ~uncaptured)
+        filled = totals
+        if more.any() or drafted.any():
+            columns = columns.copy()
+            drafts = np.array([c.region in _DRAFTS for c in program.columns[: program.additive]])
+            dummy = self._dummy(1)
+            columns[: program.additive] += np.multiply.outer(dummy * ~drafts, more)
+            columns[: program.additive] += np.multiply.outer(dummy * drafts, drafted)
+            target, *draft = self._experts
+            _draw_once_more(columns, target, more > 0)
+            for load in draft:
+                _draw_once_more(columns, load, drafted > 0)
+            filled = columns.reshape(totals.shape)
+        if not uncaptured.any():
+            return filled, None
+        return filled, uncaptured[0] if one_step else uncaptured
+
     def _with_dummies(self, totals: Floats, dummies: Floats, each: Floats) -> Floats:
         """Counts with so many dummy requests of so many rows each [steps]."""
         program = self.program
@@ -120,10 +169,8 @@ class CapturedSteps:
         for rows in set(np.ceil(each[dummies > 0]).tolist()):
             added = dummies * (np.ceil(each) == rows)
             columns[: program.additive] += np.multiply.outer(self._dummy(int(rows)), added)
-        for places, active, load in self._experts:
-            expected = columns[places]
-            drawn = (dummies > 0) & (columns[active] > 0)
-            columns[places] = np.where(drawn, load.one_more(expected), expected)
+        for experts in self._experts:
+            _draw_once_more(columns, experts, dummies > 0)
         return filled
 
     def _dummy(self, rows: int) -> Floats:
@@ -135,8 +182,8 @@ class CapturedSteps:
         return self._known[rows]
 
     @cached_property
-    def _experts(self) -> list[tuple[Places, Places, ExpertLoad]]:
-        """Places of expected experts and of activity of regions with one load, and that load."""
+    def _experts(self) -> list[Experts]:
+        """Of the target, then of the draft pass if there is one."""
         draft = self.program.draft
         columns = self.program.expert_columns(Count.EXPERTS_EXPECTED)
         places = np.array([column[:2] for column in columns], np.intp).reshape(-1, 2).T
@@ -146,6 +193,19 @@ class CapturedSteps:
             (places[0, :-1], places[1, :-1], self.program.load),
             (places[0, -1:], places[1, -1:], draft.load),
         ]
+
+
+def _up_to(sizes: Floats, wanted: Floats) -> Floats:
+    """What is missing to the next size; nothing above the largest."""
+    place = np.minimum(np.searchsorted(sizes, wanted), len(sizes) - 1)
+    return np.maximum(sizes[place] - wanted, 0.0)
+
+
+def _draw_once_more(columns: Floats, experts: Experts, drawn: Mask) -> None:
+    """Experts that dummies of steps are expected to read, added in place."""
+    places, active, load = experts
+    expected = columns[places]
+    columns[places] = np.where(drawn & (columns[active] > 0), load.one_more(expected), expected)
 
 
 def _array(text: str) -> Floats | None:

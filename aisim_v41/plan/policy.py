@@ -106,6 +106,9 @@ class RuntimePolicy:
             "every": a step is filled up to the next and runs eagerly above the largest.
         verify_graph_sizes: The same for verify steps.
         graph_size_counts: What such a size counts: "requests" or "rows".
+        verify_lengths: All requests of a verify step have as many rows, as have the requests that
+            fill its graph ("uniform"); or graphs hold any lengths ("ragged"): the rows of all
+            requests together are filled up to a captured number.
 
     Memory (runtime-semantics §6):
 
@@ -191,6 +194,7 @@ class RuntimePolicy:
     decode_graph_sizes: str = EVERY
     verify_graph_sizes: str = EVERY
     graph_size_counts: Literal["requests", "rows"] = "requests"
+    verify_lengths: Literal["uniform", "ragged"] = "uniform"
     engram_residency: Literal["hbm", "host_sharded", "host_shared", "disk"] = "hbm"
     engram_distinct_share: float = 1.0
     engram_host_pages: Literal["exact", "huge", "power_of_two"] = "exact"

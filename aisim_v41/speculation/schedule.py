@@ -8,6 +8,7 @@ is to look at every total once. What is taken as true: docs/assumptions.md, "Acc
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -116,7 +117,8 @@ def step_curve(step: CompiledStep, prefix_tokens: Sequence[int], drafts: int) ->
     """Time of a step that verifies 0 ... all drafts of its requests [s].
 
     Each total is priced once, spread evenly over the requests, with the dummies of the captured
-    graph and the draft pass behind it.
+    graph and the draft pass behind it. An engine whose requests verify unlike numbers of drafts has
+    ``verify_lengths="ragged"``.
 
     Args:
         step: of a policy that drafts.
@@ -135,20 +137,30 @@ def step_curve(step: CompiledStep, prefix_tokens: Sequence[int], drafts: int) ->
         )
     if not prefix_tokens:
         raise InvalidInputError("prefix_tokens is empty: give the context of each request")
-    times = []
-    for total in range(len(prefix_tokens) * drafts + 1):
-        each, more = divmod(total, len(prefix_tokens))
-        times.append(
-            step(
-                [
-                    Request(
-                        new_tokens=1 + each + (place < more), prefix_tokens=prefix, kind="verify"
-                    )
-                    for place, prefix in enumerate(prefix_tokens)
-                ]
-            )
-        )
-    return tuple(times)
+    return tuple(
+        step(spread(prefix_tokens, total)) for total in range(len(prefix_tokens) * drafts + 1)
+    )
+
+
+def spread(prefix_tokens: Sequence[int], total: int) -> list[Request]:
+    """A verify step of so many drafts in all, as evenly over the requests as can be.
+
+    Args:
+        prefix_tokens: context of each request [tokens].
+        total: drafts of all requests [tokens]; the first requests verify what is left over.
+
+    Example:
+        >>> [(r.new_tokens, r.count) for r in spread([100, 100, 100], 4)]
+        [(3, 1), (2, 2)]
+    """
+    each, more = divmod(total, len(prefix_tokens))
+    alike = Counter(
+        (1 + each + (place < more), prefix) for place, prefix in enumerate(prefix_tokens)
+    )
+    return [
+        Request(new_tokens=rows, prefix_tokens=prefix, kind="verify", count=count)
+        for (rows, prefix), count in alike.items()
+    ]
 
 
 def _check(requests: Sequence[Acceptance], curve: Sequence[float]) -> None:

@@ -65,6 +65,10 @@ def test_execution_of_an_eager_run():
          {"decode_graph_sizes", "verify_graph_sizes", "graph_size_counts"}, set()),
         ({"prefill_execution": "full_graph"}, {"prefill_graph_tokens"}, set()),
         ({"speculation": "dspark"}, {"draft_tokens"}, set()),
+        ({"verify_lengths": "ragged"}, set(), set()),
+        ({"speculation": "dspark", "decode_execution": "full_graph", "verify_lengths": "ragged"},
+         {"draft_tokens", "decode_graph_sizes", "verify_graph_sizes", "graph_size_counts",
+          "verify_lengths"}, set()),
     ],
 )  # fmt: skip
 def test_fields_stand_where_they_act(overrides, come, go):

@@ -131,3 +131,78 @@ def test_columns_of_steps_are_the_steps_one_by_one():
         _, _, alone, larger = filled([request])
         np.testing.assert_allclose(counts[:, place], alone)
         assert bool(beyond[place]) == (larger is not None)
+
+
+# --- ragged verify steps --------------------------------------------------------------------------
+
+RAGGED = SIZES.with_overrides(speculation="dspark", verify_lengths="ragged")
+
+
+def ragged(*lengths: int, prefix: int = 4096) -> list[Request]:
+    return [Request(new_tokens=n, prefix_tokens=prefix, kind="verify") for n in lengths]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "runs", "drafts"),
+    [((1,), 6, 1), ((6,), 6, 1), ((1, 2, 6), 12, 3), ((6, 6, 1), 18, 3), ((1,) * 5, 6, 6),
+     ((2,) * 13, 36, 16), ((6,) * 16, 96, 16)],
+)  # fmt: skip
+def test_rows_of_ragged_steps_are_filled_whosever_they_are(lengths, runs: int, drafts: int):
+    """Sizes 1-4, 6 and 16 of requests with 5 drafts are 6, 12, 18, 24, 36 and 96 rows; the draft
+    pass is a graph of requests."""
+    program, totals, counts, beyond = filled(ragged(*lengths), RAGGED)
+    assert beyond is None
+    assert counts[program.tokens_place] == counts[program.logits_place] == runs
+    places = {str(c): place for place, c in enumerate(program.columns)}
+    assert counts[places["query_rows draft"]] == 5 * drafts
+    assert counts[places["query_rows draft_chain"]] == drafts
+    assert (counts >= totals).all()
+
+
+def test_ragged_sizes_of_rows_are_taken_as_they_are():
+    vllm = policy("vllm", speculation="dspark", verify_lengths="ragged")
+    assert [rows(ragged(*n), vllm) for n in ((3,), (4, 3), (6, 6, 1), (6,) * 6)] == [4, 8, 16, 40]
+    program, _, counts, _ = filled(ragged(6, 6, 1), vllm)
+    places = {str(c): place for place, c in enumerate(program.columns)}
+    assert counts[places["query_rows draft"]] == 15
+
+
+def test_ragged_steps_above_the_largest_run_as_they_are():
+    _, totals, counts, beyond = filled(ragged(*[6] * 17), RAGGED)
+    assert counts is totals
+    assert bool(beyond)
+    _, totals, counts, beyond = filled([Request(new_tokens=7), *ragged(6)], RAGGED)
+    assert counts is totals
+    assert beyond is None
+
+
+def test_a_dummy_row_is_a_request_without_a_past_that_nothing_is_drafted_for():
+    program, totals, counts, _ = filled(ragged(1, 2, 6), RAGGED)
+    dummy = program.count(pack(decode(1, prefix=0)), one_step=True).totals
+    for place, column in enumerate(program.columns[: program.additive]):
+        drafts = column.region is not None and column.region.startswith("draft")
+        if not drafts or column.region == "draft_context":
+            assert counts[place] == totals[place] + 3 * dummy[place]
+        else:
+            assert counts[place] == totals[place]
+
+
+def test_full_lengths_are_the_uniform_step_where_a_size_fits():
+    uniform = SIZES.with_overrides(speculation="dspark")
+    _, _, counts, _ = filled(verify(4), RAGGED)
+    _, _, other, _ = filled(verify(4), uniform)
+    np.testing.assert_array_equal(counts, other)
+
+
+def test_columns_of_ragged_steps_are_the_steps_one_by_one():
+    program = ledger_program(MODEL, RAGGED)
+    captured = CapturedSteps(program)
+    steps = [*verify(3, 2), *verify(5), Request(new_tokens=40), *verify(17), *decode(0), *decode(8)]
+    columns = pack(steps)
+    totals = program.count(columns, one_step=False).totals
+    counts, beyond = captured.filled(columns, totals, one_step=False)
+    assert beyond is not None
+    for place, request in enumerate(steps):
+        _, _, alone, larger = filled([request], RAGGED)
+        np.testing.assert_allclose(counts[:, place], alone)
+        assert bool(beyond[place]) == (larger is not None)
