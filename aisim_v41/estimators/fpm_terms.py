@@ -4,7 +4,7 @@ The seconds of families are OP's (`aisim_v41.estimators.op_compiled`): from the 
 captured sizes, by the build's kernels for that many rows. Where kernels overlap, each family is
 shortened alike, so that the families add up to OP's time. Beside them stand the resources of each
 family at peak, linear in the ledger: products of a tensor or scalar unit, bytes of memory, bytes on
-links.
+links and network.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FAMILIES: Final = tuple(str(family) for family in Family)
 RESOURCE_TERMS: Final = (
     ("compute", (Resource.TENSOR, Resource.SCALAR)),
     ("memory", (Resource.HBM,)),
-    ("link", (Resource.LINK,)),
+    ("link", (Resource.LINK, Resource.NETWORK)),
 )
 """Name of a term -> resources whose seconds it adds."""
 SEQUENCE_S: Final = 2e-6

@@ -12,9 +12,9 @@ from enum import StrEnum
 from typing import Final
 
 from aisim_v41.arithmetic import Arithmetic
-from aisim_v41.errors import UnsupportedPlanError
+from aisim_v41.estimators.messages import seconds_by_level
 from aisim_v41.hardware import Hardware
-from aisim_v41.ops.operator import MUST_CROSS_HBM, Collective, Columns, Task
+from aisim_v41.ops.operator import MUST_CROSS_HBM, Columns, Task
 from aisim_v41.plan.columns import Column
 from aisim_v41.plan.counts import Number
 
@@ -29,6 +29,8 @@ class Resource(StrEnum):
     HBM = "hbm"
     LINK = "link"
     """Scale-up link, one direction."""
+    NETWORK = "network"
+    """A GPU's share of the scale-out network, one direction: between link domains."""
 
 
 RESOURCES: Final = tuple(Resource)
@@ -40,39 +42,6 @@ class Price:
 
     seconds: Mapping[Resource, Columns]
     certain: Mapping[Resource, Columns]
-
-
-def link_bytes_factor(collective: Collective, group: int, *, in_network: bool) -> float:
-    """Bytes [B] that one rank must send or receive for each byte of payload.
-
-    All-reduce: every rank's partial sums leave it and the result comes back. Without reduction in
-    the network each direction carries 2 (g - 1)/g of the payload (reduce-scatter, all-gather);
-    with it, at least (g - 1)/g. All-gather: a rank receives what it does not hold, (g - 1)/g.
-    What is left out: docs/assumptions.md, "Collectives".
-    """
-    share = (group - 1) / group
-    return share * (2 if collective is Collective.ALL_REDUCE and not in_network else 1)
-
-
-def link_bandwidth(hardware: Hardware, group: int) -> float:
-    """Bandwidth [B/s] that joins ``group`` GPUs, one direction of one GPU.
-
-    Raises:
-        UnsupportedPlanError: the group is larger than a link domain, or the GPU has no link.
-    """
-    if hardware.link_domain_gpus == 1 or hardware.link_bytes_per_s is None:
-        if hardware.nic_bytes_per_s is None:
-            raise UnsupportedPlanError(
-                f"tp = {group} on {hardware.name}: no link or network between GPUs is known; give "
-                "links.scale_up_gb_per_s or links.nic_gb_per_s in the hardware file, or use tp=1"
-            )
-        return hardware.nic_bytes_per_s
-    if group > hardware.link_domain_gpus:
-        raise UnsupportedPlanError(
-            f"tp = {group} on {hardware.name}: a link domain has {hardware.link_domain_gpus} GPUs; "
-            f"use tp <= {hardware.link_domain_gpus}"
-        )
-    return hardware.link_bytes_per_s
 
 
 def price(task: Task, hardware: Hardware) -> Price:
@@ -88,17 +57,28 @@ def price(task: Task, hardware: Hardware) -> Price:
         _add(all_bytes, amount, 1 / hardware.hbm_bandwidth_bytes_per_s)
         if kind in MUST_CROSS_HBM:
             _add(must, amount, 1 / hardware.hbm_bandwidth_bytes_per_s)
-    link: dict[Column, Number] = {}
-    if task.collective is not None:
-        factor = link_bytes_factor(
-            task.collective, task.group, in_network=hardware.in_network_reduction
-        )
-        _add(link, task.payload, factor / link_bandwidth(hardware, task.group))
-    work_and_link = {Resource.TENSOR: tensor, Resource.SCALAR: scalar, Resource.LINK: link}
+    link, network = _message(task, hardware)
+    work: dict[Resource, Columns] = {Resource.TENSOR: tensor, Resource.SCALAR: scalar}
+    sent: dict[Resource, Columns] = {Resource.LINK: link, Resource.NETWORK: network}
+    # Rows of an all-to-all may all find their experts where they are.
+    none: Columns = {}
+    surely_sent = dict.fromkeys(sent, none) if task.scatter else sent
     return Price(
-        seconds=work_and_link | {Resource.HBM: all_bytes},
-        certain=work_and_link | {Resource.HBM: must},
+        seconds=work | sent | {Resource.HBM: all_bytes},
+        certain=work | surely_sent | {Resource.HBM: must},
     )
+
+
+def _message(task: Task, hardware: Hardware) -> tuple[Columns, Columns]:
+    """Seconds of a task's message on links and network."""
+    link: dict[Column, Number] = {}
+    network: dict[Column, Number] = {}
+    if task.collective is not None:
+        by = seconds_by_level(hardware, task.collective, task.group, task.scatter)
+        _add(link, task.payload, by.link)
+        if by.network:
+            _add(network, task.payload, by.network)
+    return link, network
 
 
 def _add(total: dict[Column, Number], amount: Columns, factor: float) -> None:

@@ -14,6 +14,7 @@ from enum import StrEnum
 from aisim_v41.arithmetic import Arithmetic
 from aisim_v41.plan.columns import Column, LayerClass, column_of
 from aisim_v41.plan.counts import Count, LinearForm, Number, as_form
+from aisim_v41.plan.expert_groups import Scatter
 
 
 class Family(StrEnum):
@@ -63,7 +64,13 @@ class Collective(StrEnum):
     """Communication patterns."""
 
     ALL_REDUCE = "all_reduce"
+    """Every rank gets the sum of what all hold."""
     ALL_GATHER = "all_gather"
+    """Every rank gets the parts of all; the message is the whole of them."""
+    REDUCE_SCATTER = "reduce_scatter"
+    """Every rank gets its part of the sum; the message is the whole sum."""
+    ALL_TO_ALL = "all_to_all"
+    """Every rank sends rows to those that need them; the message is a rank's rows, sent once."""
 
 
 Form = LinearForm | Count
@@ -86,6 +93,8 @@ class Operator:
         inputs, outputs: activation tensors read and written, by name [B]. Fusing two operators
             drops what one hands to the other.
         collective, payload, group: message [B] over ``group`` ranks.
+        scatter: which ranks get a row of an all-to-all.
+        row_share: share of the rows of its first axis that this rank works on.
         products: (outputs, inputs) of each dense product in it, one kernel each.
         launches: kernels launched.
         axes: counts that a measured table of this operator is keyed by.
@@ -107,6 +116,8 @@ class Operator:
     collective: Collective | None = None
     payload: Form = ZERO
     group: int = 1
+    scatter: Scatter | None = None
+    row_share: float = 1.0
     products: tuple[tuple[int, int], ...] = ()
     launches: Form = Count.ACTIVE
     axes: tuple[Count, ...] = (Count.QUERY_ROWS,)
@@ -116,6 +127,17 @@ class Operator:
 def reread(operator: Operator) -> Operator:
     """The operator where an earlier kernel of the step has read its weights."""
     return replace(operator, weights=ZERO, weights_rereads=operator.weights)
+
+
+def on_share(operator: Operator, share: float) -> Operator:
+    """The operator on a share of its rows: what it does a row shrinks, its weights do not."""
+    return replace(
+        operator,
+        flops={kind: share * as_form(form) for kind, form in operator.flops.items()},
+        inputs={name: share * as_form(form) for name, form in operator.inputs.items()},
+        outputs={name: share * as_form(form) for name, form in operator.outputs.items()},
+        row_share=operator.row_share * share,
+    )
 
 
 Columns = Mapping[Column, Number]
@@ -138,6 +160,8 @@ class Task:
     collective: Collective | None
     payload: Columns
     group: int
+    scatter: Scatter | None
+    row_share: float
     products: tuple[tuple[int, int], ...]
     launches: Columns
     axes: tuple[Column, ...]
@@ -180,6 +204,8 @@ def place(operator: Operator, where: LayerClass | None) -> Task:
         collective=operator.collective,
         payload=resolve(operator.payload),
         group=operator.group,
+        scatter=operator.scatter,
+        row_share=operator.row_share,
         products=operator.products,
         launches=resolve(operator.launches),
         axes=axes,
@@ -238,6 +264,8 @@ def fuse(name: str, tasks: Sequence[Task], *, kept: Iterable[str] = ()) -> Task:
         collective=message.collective,
         payload=message.payload,
         group=message.group,
+        scatter=message.scatter,
+        row_share=leader.row_share,
         products=tuple(shape for task in tasks for shape in task.products),
         launches=leader.launches,
         axes=leader.axes,

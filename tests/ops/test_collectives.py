@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
@@ -9,9 +10,17 @@ from fractions import Fraction
 import pytest
 
 from aisim_v41.errors import UnsupportedPlanError
-from aisim_v41.estimators.resources import Resource, link_bandwidth, link_bytes_factor, price
+from aisim_v41.estimators.messages import (
+    bytes_by_level,
+    domains_of,
+    link_bandwidth,
+    link_bytes_factor,
+    seconds_by_level,
+)
+from aisim_v41.estimators.resources import Resource, price
 from aisim_v41.hardware import load_hardware
 from aisim_v41.ops.operator import Collective
+from aisim_v41.plan.expert_groups import Scatter
 from aisim_v41.plan.policy import policy
 from aisim_v41.plan.request import Request
 from ops.graphs import amount, built, counts
@@ -108,3 +117,53 @@ def test_which_link_joins_a_group():
     assert link_bandwidth(alone, 2) == 5e10
     with pytest.raises(UnsupportedPlanError, match=r"no link or network"):
         link_bandwidth(replace(alone, nic_bytes_per_s=None), 2)
+
+
+ACROSS = [
+    # GPUs of a domain, domains; bytes on a link and on a network card for each byte of the message
+    (Collective.ALL_REDUCE, 8, 4, 2 * Fraction(7, 8), 2 * Fraction(3, 4) / 8),
+    (Collective.ALL_GATHER, 8, 4, Fraction(7, 8), Fraction(3, 4) / 8),
+    (Collective.REDUCE_SCATTER, 8, 4, Fraction(7, 8), Fraction(3, 4) / 8),
+    (Collective.ALL_REDUCE, 4, 1, 2 * Fraction(3, 4), 0),
+]
+
+
+@pytest.mark.parametrize(("collective", "inside", "domains", "link", "network"), ACROSS)
+def test_two_levels(collective, inside: int, domains: int, link: Fraction, network: Fraction):
+    """Every rank ends with the whole message: 1/(inside x domains) was its own, (domains - 1)/
+    (inside x domains) came over its card, and the links brought the other (inside - 1)/inside."""
+    found = bytes_by_level(collective, None, inside, domains, in_network=False)
+    assert found == (pytest.approx(float(link)), pytest.approx(float(network)))
+
+
+def test_rows_sent_to_the_ranks_of_their_experts():
+    """Six of 384 experts on 16 ranks of 24: a rank is missed by C(360, 6)/C(384, 6) of the rows,
+    a domain of 8 ranks by C(192, 6)/C(384, 6)."""
+    rows = Scatter(384, 6, fewest=False)
+    rank = 1 - Fraction(math.comb(360, 6), math.comb(384, 6))
+    domain = 1 - Fraction(math.comb(192, 6), math.comb(384, 6))
+    found = bytes_by_level(Collective.ALL_TO_ALL, rows, 8, 2, in_network=True)
+    assert found == (pytest.approx(float(7 * rank)), pytest.approx(float(domain)))
+    inside = bytes_by_level(Collective.ALL_TO_ALL, rows, 16, 1, in_network=True)
+    assert inside == (pytest.approx(float(15 * rank)), 0)
+
+
+def test_which_domains_a_group_fills():
+    gpu = replace(load_hardware("h200"), link_domain_gpus=8, nic_bytes_per_s=5e10)
+    assert domains_of(gpu, 8) == (8, 1)
+    assert domains_of(gpu, 32) == (8, 4)
+    with pytest.raises(UnsupportedPlanError, match=r"12 ranks.*multiple of 8"):
+        domains_of(gpu, 12)
+    with pytest.raises(UnsupportedPlanError, match=r"16 ranks.*nic_gb_per_s.*at most 8"):
+        domains_of(replace(gpu, nic_bytes_per_s=None), 16)
+    alone = replace(gpu, link_domain_gpus=1, link_bytes_per_s=None)
+    assert domains_of(alone, 4) == (4, 1)
+
+
+def test_seconds_across_domains():
+    """16 GPUs of 8 a domain at 450 and 50 GB/s: an all-gather of 1 GB takes 7/8 over 450 GB/s on
+    the links, and 1/2 of 1/8 over 50 GB/s on the cards."""
+    gpu = replace(load_hardware("h200"), link_bytes_per_s=4.5e11, nic_bytes_per_s=5e10)
+    found = seconds_by_level(gpu, Collective.ALL_GATHER, 16, None)
+    assert found.link * 1e9 == pytest.approx(7 / 8 / 450)
+    assert found.network * 1e9 == pytest.approx(1 / 16 / 50)
