@@ -33,6 +33,7 @@ from aisim_v41.ops.operator import Columns, Task
 from aisim_v41.ops.rank import rank_of
 from aisim_v41.plan.builds import check_build
 from aisim_v41.plan.compatibility import (
+    check_engine_model,
     check_mapping_is_modelled,
     check_policy,
     check_requests,
@@ -165,10 +166,11 @@ class CompiledGraph(CompiledStep):
         fusion: Fusion | None = None,
     ) -> None:
         require_step_model(model)
-        check_policy(policy, parallel)
+        check_policy(policy, parallel, hardware.architecture)
         check_mapping_is_modelled(parallel)
         check_mapping(model, parallel, policy.sharding)
         check_speculation(model, policy)
+        check_engine_model(model, policy)
         check_build(policy.build, policy.name, hardware.architecture)
         self.model, self.hardware = model, hardware
         self.parallel, self.policy = parallel, policy

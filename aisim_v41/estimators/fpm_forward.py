@@ -123,7 +123,7 @@ def whole_estimate(fpm: Fpm, plan: Plan, hardware: Hardware, *, extrapolate: boo
         bounds=bounds,
         source_share=_shares(forwards),
         resource_s={str(r): float(busy[i]) for i, r in enumerate(RESOURCES)},
-        warnings=(*plan.warnings, *assumptions(plan), *_warnings(fpm, said)),
+        warnings=(*plan.warnings, *assumptions(plan, hardware), *_warnings(fpm, said)),
         breakdown=Breakdown(forwards),
         beyond=tuple(dict.fromkeys(p.domain.text for p in said if p.domain.text)),
         kernels_s=sum(f.times * min(f.total_s, f.inside.device_s) for f in forwards),

@@ -75,7 +75,7 @@ class Op:
             bounds=bounds,
             source_share=_source_share(forwards),
             resource_s={str(r): float(busy[i]) for i, r in enumerate(RESOURCES)},
-            warnings=(*plan.warnings, *assumptions(plan)),
+            warnings=(*plan.warnings, *assumptions(plan, hardware)),
             breakdown=Breakdown(forwards),
             beyond=_beyond(forwards),
             kernels_s=sum(forward.times * forward.device_s for forward in forwards),

@@ -18,6 +18,7 @@ from aisim_v41.estimators.result import Bounds, Estimate
 from aisim_v41.hardware import Hardware
 from aisim_v41.ops.graph import Node
 from aisim_v41.ops.operator import Task
+from aisim_v41.plan.compatibility import engine_warnings
 from aisim_v41.plan.ledger import Ledger, ledger
 from aisim_v41.plan.plan import Plan
 
@@ -58,7 +59,7 @@ class Sol:
             bounds=bounds,
             source_share={SOURCE: 1.0} if bounds.graph_s else {},
             resource_s={str(r): float(busy[i]) for i, r in enumerate(RESOURCES)},
-            warnings=(*plan.warnings, *assumptions(plan)),
+            warnings=(*plan.warnings, *assumptions(plan, hardware)),
             breakdown=Breakdown(forwards),
         )
 
@@ -103,15 +104,18 @@ def sol_bounds(compiled: CompiledSol, counted: Ledger) -> Bounds:
     return Bounds(resource_s=resource_s, graph_s=graph_s, launch_s=launch_s)
 
 
-def assumptions(plan: Plan) -> tuple[str, ...]:
-    """What no time of a step holds yet."""
+def assumptions(plan: Plan, hardware: Hardware) -> tuple[str, ...]:
+    """What no time of a step holds yet, and what an engine refuses on this GPU."""
     policy = plan.policy
+    everywhere = engine_warnings(policy, plan.parallel)
+    here = engine_warnings(policy, plan.parallel, hardware.architecture)
+    found = [warning for warning in here if warning not in everywhere]
     if plan.model.engram is not None and policy.engram_residency != "hbm":
-        return (
+        found.append(
             f"engram_residency={policy.engram_residency!r}: the transfer of table rows from there "
-            "is not part of this time; `aisim-v41 engram` has it",
+            "is not part of this time; `aisim-v41 engram` has it"
         )
-    return ()
+    return tuple(found)
 
 
 def _fewest_experts(compiled: CompiledSol, counts: Floats) -> Floats:

@@ -99,6 +99,7 @@ EXECUTION: Final[Mapping[str, When]] = {
 NOT_EXECUTION: Final[Mapping[str, str]] = {
     **dict.fromkeys(("name", "revision"), "names of the preset, whose fields are taken instead"),
     "sharding": "its fields stand under their own names",
+    "engine_rules": "says what is refused; what runs, runs alike",
     **dict.fromkeys(
         ("expert_routing", "expert_locality", "expert_popularity", "engram_distinct_share"),
         "an assumption about the text",

@@ -71,7 +71,7 @@ class Setting:
         _check("hosts", self.hosts, self.parallel.gpus, "hosts, one GPU each at least")
         if self.host_memory_bytes is not None:
             _check("host_memory_bytes", self.host_memory_bytes, _MOST_BYTES, "bytes")
-        check_policy(self.policy, self.parallel)
+        check_policy(self.policy, self.parallel, self.hardware.architecture)
 
     @property
     def rank_requests(self) -> int:

@@ -1,12 +1,13 @@
-"""Choices that exclude each other: each refusal names both sides, and the revision that refuses.
+"""What a plan may not ask for: each refusal names both sides, and the revision that refuses.
 
-Source: runtime-semantics §1.3-§1.5, §2.1-§2.3 and the deployment questions, sections C and E.
+`aisim_v41.plan.conflicts` lists the choices that exclude each other. With ``policy("custom")``
+(``engine_rules="warned"``) those of an engine are warnings, and those of arithmetic stay errors.
+Source: runtime-semantics §1.3-§1.5, §2.1-§2.3, §9 and the deployment questions, sections C and E.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -18,9 +19,11 @@ from aisim_v41.errors import (
 )
 from aisim_v41.model.description import Model
 from aisim_v41.model.parallel import Parallel
+from aisim_v41.plan.conflicts import CONFLICTS, Conflict
 from aisim_v41.plan.policy import RuntimePolicy
+from aisim_v41.plan.policy import policy as preset
 from aisim_v41.plan.request import KIND_FIELD, LONGEST_FIELD, PACKED_FIELDS, SPECIAL_FIELDS, Request
-from aisim_v41.plan.spans import MISSING, SNAPSHOT, VERIFY, RequestColumns
+from aisim_v41.plan.spans import MISSING, PREFILL, SNAPSHOT, VERIFY, RequestColumns
 
 MAX_PRODUCT = 1 << 62
 """Counts grow with the square of a context; beyond this they would not fit 64 bits."""
@@ -41,89 +44,104 @@ def pack(requests: Sequence[Request]) -> RequestColumns:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """Two choices that do not go together."""
-
-    engines: tuple[str, ...]
-    """Presets that refuse it; empty: refused whatever the engine."""
-    first: str
-    second: str
-    reason: str
-    applies: Callable[[RuntimePolicy, Parallel], bool]
-
-
-CONFLICTS: tuple[Conflict, ...] = (
-    Conflict(
-        ("sglang",), "decoder replay", "a prefill graph",
-        "the late layers change their row count; use prefill_execution='eager'",
-        lambda p, m: p.decoder_replay and p.prefill_execution != "eager",
-    ),
-    Conflict(
-        ("vllm",), "decoder replay", "a full prefill graph",
-        "FULL graphs never trim; use prefill_execution='eager' or turn replay off",
-        lambda p, m: p.decoder_replay and p.prefill_execution == "full_graph",
-    ),
-    Conflict(
-        ("sglang",), "decoder replay", "attention data parallelism",
-        "row counts differ by rank; use dp=1",
-        lambda p, m: p.decoder_replay and m.dp > 1,
-    ),
-    Conflict(
-        (), "pipeline parallelism", "this model",
-        "later stages need the input ids (Engram) and the shared KV of earlier ones; use pp=1",
-        lambda p, m: m.pp > 1,
-    ),
-    Conflict(
-        ("sglang",), "encoder replay", "attention data parallelism",
-        "window rings are per request and rank; use dp=1",
-        lambda p, m: p.encoder_replay != "off" and m.dp > 1,
-    ),
-    Conflict(
-        ("sglang",), "encoder replay", "context parallelism", "use cp=1",
-        lambda p, m: p.encoder_replay != "off" and m.cp > 1,
-    ),
-    Conflict(
-        ("vllm",), "encoder replay", "prefill context parallelism", "use cp=1",
-        lambda p, m: p.encoder_replay != "off" and m.cp > 1,
-    ),
-    Conflict(
-        ("sglang",), "encoder replay", "chunks below 128 tokens",
-        "a replayed window must fit one chunk; raise chunk_tokens",
-        lambda p, m: p.encoder_replay != "off" and p.chunk_tokens < p.encoder_replay_rows,
-    ),
-    Conflict(
-        ("sglang",), "encoder replay", "full prefill graphs", "use prefill_execution='eager'",
-        lambda p, m: p.encoder_replay != "off" and p.prefill_execution != "eager",
-    ),
-    Conflict(
-        (), "replay_anchor 'prompt_end'", "replay_exact",
-        "an exact halo is anchored at the step's end in every engine that has one",
-        lambda p, m: p.decoder_replay and p.replay_exact and p.replay_anchor == "prompt_end",
-    ),
-    Conflict(
-        (), "replay_floor 'prompt_window'", "replay_anchor 'step_end'",
-        "a floor at the prompt's end needs a tail at the prompt's end",
-        lambda p, m: p.decoder_replay
-        and p.replay_floor == "prompt_window"
-        and p.replay_anchor == "step_end",
-    ),
-)  # fmt: skip
-
-
-def check_policy(policy: RuntimePolicy, parallel: Parallel) -> None:
+def check_policy(
+    policy: RuntimePolicy, parallel: Parallel, architecture: str | None = None
+) -> None:
     """Refuse a policy and mapping that no request could use.
+
+    Args:
+        architecture: of the GPU; refusals that depend on it are left out where it is not known.
 
     Raises:
         UnsupportedPlanError: naming both choices and the engine revision.
     """
-    for conflict in CONFLICTS:
-        concerned = not conflict.engines or policy.name in conflict.engines
-        if concerned and conflict.applies(policy, parallel):
+    for conflict in _conflicts(policy, parallel, architecture):
+        whose = conflict.engines and policy.name in conflict.engines
+        if not conflict.engines or (whose and policy.engine_rules == "enforced"):
             raise UnsupportedPlanError(
-                f"{conflict.first} and {conflict.second} exclude each other "
+                f"{conflict.first} and {_other_side(conflict, architecture)} exclude each other "
                 f"({policy.revision}): {conflict.reason}."
             )
+
+
+def engine_warnings(
+    policy: RuntimePolicy, parallel: Parallel, architecture: str | None = None
+) -> tuple[str, ...]:
+    """Which engines would refuse what ``engine_rules="warned"`` lets pass, and why."""
+    if policy.engine_rules == "enforced":
+        return ()
+    return tuple(
+        f"{preset(name).revision} refuses {conflict.first} with "
+        f"{_other_side(conflict, architecture)}: {conflict.reason}"
+        for conflict in _conflicts(policy, parallel, architecture)
+        for name in conflict.engines
+    )
+
+
+def _conflicts(
+    policy: RuntimePolicy, parallel: Parallel, architecture: str | None
+) -> Iterator[Conflict]:
+    """Conflicts that policy and mapping run into, whoever refuses them."""
+    for conflict in CONFLICTS:
+        if conflict.where and (architecture is None or not conflict.gpus(architecture)):
+            continue
+        if conflict.applies(policy, parallel):
+            yield conflict
+
+
+def _other_side(conflict: Conflict, architecture: str | None) -> str:
+    return f"{conflict.second} ({architecture})" if conflict.where else conflict.second
+
+
+def check_engine_model(model: Model, policy: RuntimePolicy) -> None:
+    """Refuse a model that the policy's engine cannot run this way.
+
+    Raises:
+        UnsupportedPlanError: naming the layers and the engine revision.
+    """
+    if policy.name != "sglang" or policy.engine_rules != "enforced":
+        return
+    for reason in _sglang_model_refusals(model, policy):
+        raise UnsupportedPlanError(f"{reason} ({policy.revision})")
+
+
+def check_disaggregated(prefill: RuntimePolicy, decode: RuntimePolicy) -> None:
+    """Refuse a prefill role and a decode role that cannot work as one deployment.
+
+    Raises:
+        UnsupportedPlanError: naming what the two roles have, and the engine revision.
+    """
+    if prefill.kv_layout != decode.kv_layout:
+        raise UnsupportedPlanError(
+            f"prefill with kv_layout={prefill.kv_layout!r} and decode with {decode.kv_layout!r}: "
+            "rows are sent as they lie in the cache; use one layout"
+        )
+    for role in (prefill, decode):
+        if role.engine_rules != "enforced":
+            continue
+        for fault in _disaggregation_faults(role, prefill, decode):
+            raise UnsupportedPlanError(f"{fault} ({role.revision})")
+
+
+def _disaggregation_faults(
+    role: RuntimePolicy, prefill: RuntimePolicy, decode: RuntimePolicy
+) -> Iterator[str]:
+    """What the engine of one role refuses (deployment questions, 54; runtime-semantics §2.1)."""
+    if role.name == "sglang" and role.speculation != "off":
+        yield (
+            "DSpark and separate prefill and decode exclude each other: the engine's guide refuses "
+            "them together; use speculation='off'"
+        )
+    if role.name == "sglang" and role.encoder_replay != "off":
+        yield (
+            "encoder replay and separate prefill and decode exclude each other; use "
+            "encoder_replay='off'"
+        )
+    if role.name == "vllm" and prefill.speculation != decode.speculation:
+        yield (
+            f"prefill with speculation={prefill.speculation!r} and decode with "
+            f"{decode.speculation!r}: both roles must draft, or neither"
+        )
 
 
 def check_speculation(model: Model, policy: RuntimePolicy) -> None:
@@ -214,7 +232,44 @@ def check_requests(
     if place is not None:
         raise refusal(model, policy, f"requests[{place}] ({requests[place]!r})", requests[place])
     check_magnitude(model, columns)
+    if policy.name == "sglang" and policy.engine_rules == "enforced":
+        for reason in _sglang_step_refusals(policy, columns):
+            raise UnsupportedPlanError(f"{reason} ({policy.revision})")
     return columns
+
+
+def _sglang_model_refusals(model: Model, policy: RuntimePolicy) -> Iterator[str]:
+    """Runtime-semantics §1.1: layers after the last owner have a ratio of 0 or 1."""
+    if not policy.decoder_replay or not model.kv_owners:
+        return
+    last = model.kv_owners[-1].index
+    pooled = [layer.index for layer in model.layers if layer.index > last and layer.ratio > 1]
+    if pooled:
+        yield (
+            f"decoder replay and late layers that pool exclude each other: layers {pooled} have a "
+            "ratio above 1; turn replay off"
+        )
+
+
+def _sglang_step_refusals(policy: RuntimePolicy, columns: RequestColumns) -> Iterator[str]:
+    """Runtime-semantics §2.1: no mixed chunk with encoder replay; even hits in the older form."""
+    if policy.encoder_replay == "off":
+        return
+    prefills = (columns.kind == PREFILL) & (columns.count > 0)
+    if prefills.any() and ((columns.kind != PREFILL) & (columns.count > 0)).any():
+        yield (
+            "encoder replay and mixed chunks (prefill and decode in one step) exclude each other: "
+            "run them as two steps, or use encoder_replay='off'"
+        )
+    if policy.encoder_replay == "separate" and columns.special:
+        hit = columns.prefix // policy.hit_page_tokens * policy.hit_page_tokens
+        odd = (columns.window == MISSING) & (hit % 2 == 1)
+        if odd.any():
+            yield (
+                f"encoder_replay='separate' and a hit of {hit[np.argmax(odd)]:.0f} tokens exclude "
+                "each other: half a pair cannot be rebuilt; use an even hit_page_tokens, or "
+                "'folded'"
+            )
 
 
 def _not_a_request(requests: Sequence[Request]) -> InvalidInputError:
@@ -251,11 +306,20 @@ def refusal(model: Model, policy: RuntimePolicy, where: str, request: Request) -
     )
 
 
-def warnings_for(policy: RuntimePolicy, requests: Iterable[Request]) -> tuple[str, ...]:
+def warnings_for(
+    policy: RuntimePolicy, requests: Sequence[Request], model: Model, parallel: Parallel
+) -> tuple[str, ...]:
     """What a reader may misread in a valid plan."""
     kinds = {request.kind for request in requests if request.count and request.new_tokens}
     mixed = "prefill" in kinds and len(kinds) > 1
-    found = []
+    found = list(engine_warnings(policy, parallel))
+    if policy.engine_rules == "warned":
+        sglang = preset("sglang").revision
+        refused = (
+            *_sglang_model_refusals(model, policy),
+            *_sglang_step_refusals(policy, pack(requests)),
+        )
+        found += [f"{sglang} refuses this: {reason}" for reason in refused]
     if mixed and policy.name == "sglang" and policy.decode_rows == "own_window":
         found.append(
             f"{policy.revision} runs prefill and decode in separate steps by default; this prices "

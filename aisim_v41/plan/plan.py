@@ -10,6 +10,7 @@ from aisim_v41.model.description import Model
 from aisim_v41.model.earlier import require_step_model
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.compatibility import (
+    check_engine_model,
     check_mapping_is_modelled,
     check_policy,
     check_requests,
@@ -55,12 +56,13 @@ class Plan:
         check_policy(self.policy, self.parallel)
         check_mapping_is_modelled(self.parallel)
         check_speculation(self.model, self.policy)
+        check_engine_model(self.model, self.policy)
         check_requests(self.model, self.policy, self.requests)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader may misread."""
-        return warnings_for(self.policy, self.requests)
+        return warnings_for(self.policy, self.requests, self.model, self.parallel)
 
 
 @dataclass(frozen=True, slots=True)

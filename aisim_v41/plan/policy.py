@@ -154,6 +154,12 @@ class RuntimePolicy:
         graph_pool_mib: Memory of captured graphs [MiB]; an allowance.
         runtime_reserve_mib: Context, libraries and allocator slack [MiB]; an allowance.
         collective_mib: Buffers of the collectives when there are several GPUs [MiB]; an allowance.
+
+    Refusals:
+
+    Attributes:
+        engine_rules: What the preset's engine refuses is an error ("enforced"), or runs with a
+            warning that names every engine which would refuse it ("warned").
     """
 
     name: str
@@ -223,6 +229,7 @@ class RuntimePolicy:
     graph_pool_mib: int = 2600
     runtime_reserve_mib: int = 1024
     collective_mib: int = 512
+    engine_rules: Literal["enforced", "warned"] = "enforced"
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -352,22 +359,37 @@ def preset_names() -> tuple[str, ...]:
     return tuple(sorted(_presets()))
 
 
-def policy(name: str, **overrides: Any) -> RuntimePolicy:
+CUSTOM = "custom"
+"""Not a preset: any of them without its engine's refusals."""
+
+
+def policy(name: str, *, base: str | None = None, **overrides: Any) -> RuntimePolicy:
     """A preset, with fields changed by keyword.
 
     Args:
-        name: "paper", "sglang", "vllm", "atom" or "trtllm".
+        name: "paper", "sglang", "vllm", "atom" or "trtllm"; or "custom": the preset ``base``
+            without what its engine refuses (``engine_rules="warned"``).
+        base: What "custom" starts from, "paper" if not given.
         **overrides: Fields of `RuntimePolicy` or of its sharding rules.
 
     Raises:
         MissingProfileError: no preset of that name.
-        InvalidInputError: an unknown field or a value it does not take.
+        InvalidInputError: an unknown field or a value it does not take; a base for a preset.
 
     Example:
         >>> policy("sglang", decoder_replay=True).replay_tail_rows
         128
+        >>> policy("custom", base="sglang").engine_rules
+        'warned'
     """
+    if name == CUSTOM:
+        return policy(base or "paper", **{"engine_rules": "warned"} | overrides)
+    if base is not None:
+        raise InvalidInputError(
+            f"policy({name!r}, base={base!r}): only 'custom' starts from another preset"
+        )
     presets = _presets()
     if not isinstance(name, str) or name not in presets:
-        raise MissingProfileError(f"no policy named {name!r}; {nearest(str(name), presets)}")
+        known = [*presets, CUSTOM]
+        raise MissingProfileError(f"no policy named {name!r}; {nearest(str(name), known)}")
     return presets[name].with_overrides(**overrides) if overrides else presets[name]

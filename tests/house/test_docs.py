@@ -21,7 +21,7 @@ from aisim_v41.model.active import decode_weight_bytes
 from aisim_v41.model.layers import LayerKind
 from aisim_v41.model.sharding import ShardingRules
 from aisim_v41.ops.operator import MUST_CROSS_HBM, Traffic
-from aisim_v41.plan.compatibility import CONFLICTS
+from aisim_v41.plan.conflicts import CONFLICTS
 from aisim_v41.plan.counts import Count
 from aisim_v41.plan.policy import RuntimePolicy, policy, preset_names
 from aisim_v41.plan.spans import Region
@@ -337,6 +337,7 @@ def conflicts_table() -> str:
     ]
     for conflict in CONFLICTS:
         engines = ", ".join(f"`{name}`" for name in conflict.engines) or "all"
+        engines += f" on {conflict.where}" if conflict.where else ""
         revision = (
             "; ".join(policy(name).revision for name in conflict.engines) or "that of the preset"
         )

@@ -95,13 +95,14 @@ def _layers(random: Random) -> tuple[list[int], list[int], list[int]]:
 
 
 def any_policy(random: Random, *, small: bool) -> RuntimePolicy:
-    """A preset with every field that changes counts drawn anew."""
+    """A preset with every field that changes counts drawn anew, whatever its engine refuses."""
     base = random.choice(("paper", "sglang", "vllm", "atom", "trtllm"))
     anchor = random.choice(("step_end", "step_end", "prompt_end"))
     floors = ["tail_start", "window_start"] + ["prompt_window"] * (anchor == "prompt_end")
     exact = anchor == "step_end" and random.random() < 0.2
     return policy(
-        base,
+        "custom",
+        base=base,
         decoder_replay=random.random() < 0.7,
         replay_anchor=anchor,
         replay_floor=random.choice(floors),

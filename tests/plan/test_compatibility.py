@@ -16,7 +16,8 @@ from aisim_v41.errors import (
 )
 from aisim_v41.model.load import load_model
 from aisim_v41.model.parallel import Parallel
-from aisim_v41.plan.compatibility import CONFLICTS, check_mapping_is_modelled, check_policy
+from aisim_v41.plan.compatibility import check_mapping_is_modelled, check_policy
+from aisim_v41.plan.conflicts import CONFLICTS
 from aisim_v41.plan.ledger import ledger
 from aisim_v41.plan.plan import Plan
 from aisim_v41.plan.policy import RuntimePolicy, policy, preset_names
@@ -55,6 +56,14 @@ REFUSED = [
     ("vllm", {}, {"cp": 4}, "encoder replay", "prefill context parallelism"),
     # Chunks (§2.1).
     ("sglang", {"encoder_replay": "folded", "chunk_tokens": 127}, {}, "encoder replay", "chunks"),
+    # Attention back ends, pools and kernels (§1.4, §2.1, §6.1, §7).
+    ("sglang", {"decoder_replay": True, "kv_layout": "trtllm_plain"}, {},
+     "decoder replay", "TRT-LLM attention"),
+    ("sglang", {"decoder_replay": True, "kv_blocks": "shared"}, {}, "decoder replay", "unified KV"),
+    ("sglang", {"encoder_replay": "folded", "kv_blocks": "shared"}, {},
+     "encoder replay", "unified KV"),
+    ("vllm", {"reindex_scoring": "candidates", "kv_layout": "vllm_packed"}, {},
+     "indexer_sparse_logits", "FP8 index keys"),
     # Combinations that mean nothing.
     ("trtllm", {"decoder_replay": True, "replay_exact": True}, {}, "prompt_end", "replay_exact"),
     ("trtllm", {"decoder_replay": True, "replay_anchor": "step_end"}, {},
@@ -75,12 +84,39 @@ def test_two_choices_exclude_each_other(
     assert runtime.revision in message
 
 
+REFUSED_ON = [
+    # CUDA or gfx950 (§2.1); prefill CP under HIP (§1.4); nvfp4_ds_mla (§6.1).
+    ("sglang", {"encoder_replay": "folded"}, {}, "encoder replay", ("gfx942",),
+     ("gfx950", "sm90", "sm100")),
+    ("sglang", {}, {"cp": 2}, "context parallelism", ("gfx942", "gfx950"), ("sm90", "sm103")),
+    ("vllm", {"kv_layout": "vllm_nvfp4"}, {}, "vllm_nvfp4", ("sm90", "sm121", "gfx950"),
+     ("sm100", "sm103")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("preset", "overrides", "mapping", "said", "refusing", "taking"), REFUSED_ON
+)
+def test_some_gpus_are_refused(
+    preset: str, overrides: dict, mapping: dict, said: str, refusing: tuple, taking: tuple
+):
+    runtime, ranks = policy(preset, **overrides), Parallel(**mapping)
+    for architecture in refusing:
+        with pytest.raises(UnsupportedPlanError) as caught:
+            check_policy(runtime, ranks, architecture)
+        for part in (said, architecture, "exclude each other", runtime.revision):
+            assert part in str(caught.value)
+    for architecture in (*taking, None):
+        check_policy(runtime, ranks, architecture)
+
+
 @pytest.mark.parametrize("position", range(len(CONFLICTS)))
 def test_no_conflict_goes_untested(position: int):
     conflict = CONFLICTS[position]
+    every = [row[:3] for row in (*REFUSED, *REFUSED_ON)]
     cases = [
         preset
-        for preset, overrides, mapping, _, _ in REFUSED
+        for preset, overrides, mapping in every
         if conflict.applies(policy(preset, **overrides), Parallel(**mapping))
     ]
     assert set(conflict.engines) <= set(cases)
