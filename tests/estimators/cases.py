@@ -30,7 +30,7 @@ POLICIES = {
     "vllm, boundary writes KV alone": policy("vllm", decoder_replay=True, boundary_layer="kv_only"),
     "atom, replay": policy("atom", decoder_replay=True),
     "trtllm, replay": policy("trtllm", decoder_replay=True),
-    "separate encoder replay": policy("sglang", encoder_replay="separate"),
+    "separate encoder replay": policy("custom", base="sglang", encoder_replay="separate"),
     "shortcut, rectangle": policy("vllm", index_shortcut="decode", score_shape="rectangle"),
     "fewest experts": policy("trtllm", expert_routing="fewest"),
     "sglang, drafting": policy("sglang", decoder_replay=True, speculation="dspark"),

@@ -63,7 +63,9 @@ def test_rows_that_all_disagree_are_all_believed():
 
 
 def test_a_separate_replay_is_forwards_in_turn():
-    separate = GRAPHS.with_overrides(encoder_replay="separate", prefill_execution="eager")
+    separate = GRAPHS.with_overrides(
+        encoder_replay="separate", prefill_execution="eager", engine_rules="warned"
+    )
     hit = Request(new_tokens=500, prefix_tokens=8192, window="missing")
     records = measured()
     fpm = Fpm(table(records, separate), MODEL, GB300, extrapolate=True)
@@ -142,7 +144,9 @@ def test_what_agrees_with_the_answer_teaches_nothing():
 
 
 def test_a_replay_of_its_own_lies_with_prefills_of_its_rows():
-    separate = GRAPHS.with_overrides(encoder_replay="separate", prefill_execution="eager")
+    separate = GRAPHS.with_overrides(
+        encoder_replay="separate", prefill_execution="eager", engine_rules="warned"
+    )
     steps = [prefill(n, p) for n, p in product((128, 1024), (0, 4096, 16_384))]
     records = [StepRecord(step=tuple(step), latency_ms=200.0) for step in steps]
     hit = Request(new_tokens=500, prefix_tokens=8192, window="missing")

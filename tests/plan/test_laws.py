@@ -32,7 +32,13 @@ CONTEXT = 1_048_576
 PER_REQUEST_POLICIES = (
     policy("paper"),
     policy("paper", decoder_replay=True),
-    policy("sglang", decoder_replay=True, prompt_logprobs="two_floors", encoder_replay="folded"),
+    policy(
+        "custom",
+        base="sglang",
+        decoder_replay=True,
+        prompt_logprobs="two_floors",
+        encoder_replay="folded",
+    ),
     policy("vllm", decoder_replay=True, boundary_layer="kv_only", score_shape="rectangle"),
     policy("vllm", encoder_replay="separate"),
     policy("trtllm", decoder_replay=True),
