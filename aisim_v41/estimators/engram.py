@@ -17,6 +17,7 @@ from aisim_v41.estimators.engram_sources import Disk, Rate, host_rate
 from aisim_v41.estimators.entry import estimate
 from aisim_v41.hardware import Hardware
 from aisim_v41.ops.backbone import Step
+from aisim_v41.ops.engram import rows_looking_up
 from aisim_v41.ops.graph import Par
 from aisim_v41.plan.engram_rows import row_bytes
 from aisim_v41.plan.plan import Plan
@@ -420,7 +421,7 @@ def _places(forward: ForwardPrice) -> tuple[list[_Place], float]:
             places.append(
                 _Place(
                     layer=module,
-                    tokens=float(compiled.vector({lookup.rows: 1}) @ forward.counts),
+                    tokens=float(compiled.vector(rows_looking_up(lookup)) @ forward.counts),
                     reached_s=clock * slower,
                     follows_s=0.0 if serial else after * slower,
                     collective_s=sums,

@@ -32,6 +32,10 @@ def _replays_a_budget(policy: RuntimePolicy) -> bool:
     return policy.decoder_replay and not policy.replay_exact
 
 
+def _replays_images_apart(policy: RuntimePolicy) -> bool:
+    return policy.decoder_replay and policy.replay_images != "as_text"
+
+
 def _replays_exactly(policy: RuntimePolicy) -> bool:
     return policy.decoder_replay and policy.replay_exact
 
@@ -67,6 +71,7 @@ EXECUTION: Final[Mapping[str, When]] = {
     "replay_exact_min_tokens": _replays_exactly,
     "replay_min_tokens": _replays,
     "decode_rows": _replays,
+    "replay_images": _replays_images_apart,
     "prompt_logprobs": _replays,
     "encoder_replay": _always,
     "encoder_replay_rows": _rebuilds_windows,

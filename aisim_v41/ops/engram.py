@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from aisim_v41.arithmetic import Arithmetic
 from aisim_v41.model.tensor import Tensor
-from aisim_v41.ops.operator import ZERO, Collective, Family, Form, Operator
+from aisim_v41.ops.operator import ZERO, Collective, Columns, Family, Form, Operator, Task
 from aisim_v41.ops.projections import projection
 from aisim_v41.ops.rank import BF16_BYTES, Rank
 from aisim_v41.plan.counts import Count
@@ -20,10 +20,10 @@ from aisim_v41.units import FLOP_PER_MAC
 
 
 def engram_lookup(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
-    """Table rows of every token: 24 x (256 + 8) B, of which a rank holds its share.
+    """Table rows of every text token: 24 x (256 + 8) B, of which a rank holds its share.
 
-    Rows that are distinct within the step are read; where the table is not in HBM, its transfer is
-    not part of this bound.
+    Image rows look nothing up. Rows that are distinct within the step are read; where the table is
+    not in HBM, its transfer is not part of this bound.
     """
     engram = rank.model.engram
     assert engram is not None
@@ -31,7 +31,8 @@ def engram_lookup(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
     read: Form = ZERO
     if rank.policy.engram_residency == "hbm":
         distinct = rank.policy.engram_distinct_share
-        read = engram.rows_per_token * row * distinct / rank.tp * Count.KV_ROWS
+        each = engram.rows_per_token * row * distinct / rank.tp
+        read = each * Count.KV_ROWS + -each * Count.IMAGE_ROWS
     return Operator(
         name="engram_lookup",
         family=Family.ENGRAM,
@@ -41,6 +42,11 @@ def engram_lookup(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
         axes=(Count.KV_ROWS,),
         source="model-facts §4.6: 6,336 B a token and module",
     )
+
+
+def rows_looking_up(lookup: Task) -> Columns:
+    """Rows of a placed look-up that ask for table rows: all but those of images."""
+    return {lookup.rows: 1, lookup.rows._replace(quantity=Count.IMAGE_ROWS): -1}
 
 
 def all_reduce_engram(rank: Rank) -> Operator | None:

@@ -78,6 +78,12 @@ OF_REPLICA: Final = {
 }
 """Counts over all ranks that exchange rows, and those of the rank itself: the same where none
 does."""
+OF_KV_ROWS: Final = {
+    Count.KV_ROWS: Count.QUERY_ROWS,
+    Count.KV_ACTIVE: Count.ACTIVE,
+    Count.IMAGE_ROWS: Count.IMAGE_ROWS,
+}
+"""Counts of rows whose KV is projected, and the columns that hold them."""
 TAIL_ROWS: Final = frozenset({Count.QUERY_ROWS, *DISTINCT_EXPERTS, Count.ACTIVE})
 """Counts that BOUNDARY shares with LATE: both query with the tail."""
 
@@ -126,10 +132,10 @@ def column_of(count: Count, where: LayerClass | None) -> Column:
     if count in OF_REPLICA:
         own = column_of(OF_REPLICA[count], where)
         return own._replace(quantity=count) if where.exchanged else own
-    if count in (Count.KV_ROWS, Count.KV_ACTIVE):
+    if count in OF_KV_ROWS:
         # The boundary layer writes KV for every row, whatever it queries.
         region = Region.FULL if where.region is Region.BOUNDARY else where.region
-        return Column(Count.QUERY_ROWS if count is Count.KV_ROWS else Count.ACTIVE, region)
+        return Column(OF_KV_ROWS[count], region)
     if count in BY_REGION:
         tail = where.region is Region.BOUNDARY and count in TAIL_ROWS
         return Column(count, Region.LATE if tail else where.region)
@@ -171,8 +177,9 @@ def all_columns(classes: tuple[LayerClass, ...]) -> tuple[Column, ...]:
                 column = column_of(count, cls)
                 kind = additive if column.quantity in COUNTED else derived
                 kind[column] = None
-    for column in additive:
+    for column in tuple(additive):
         if column.quantity is Count.QUERY_ROWS:
+            additive[column._replace(quantity=Count.IMAGE_ROWS)] = None
             for distinct in DISTINCT_EXPERTS:
                 derived[column._replace(quantity=distinct)] = None
         for activity, rows in ACTIVITY.items():

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from aisim_v41.errors import (
     AisimError,
@@ -23,7 +24,7 @@ from aisim_v41.plan.conflicts import CONFLICTS, Conflict
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.policy import policy as preset
 from aisim_v41.plan.request import KIND_FIELD, LONGEST_FIELD, PACKED_FIELDS, SPECIAL_FIELDS, Request
-from aisim_v41.plan.spans import MISSING, PREFILL, SNAPSHOT, VERIFY, RequestColumns
+from aisim_v41.plan.spans import MISSING, PREFILL, RUNNING, SNAPSHOT, VERIFY, RequestColumns
 
 MAX_PRODUCT = 1 << 62
 """Counts grow with the square of a context; beyond this they would not fit 64 bits."""
@@ -36,9 +37,9 @@ def pack(requests: Sequence[Request]) -> RequestColumns:
     packed = np.frombuffer(b"".join([request.packed for request in requests]))
     rows = packed.reshape(-1, len(PACKED_FIELDS))
     highest = np.maximum.reduce(rows, axis=0, initial=0.0).tolist()
-    new, prefix, prompt, count, kind, window, window_start, logprobs = rows.T
+    new, prefix, prompt, count, kind, window, window_start, logprobs, images = rows.T
     return RequestColumns(
-        new, prefix, prompt, count, kind, window, window_start, logprobs,
+        new, prefix, prompt, count, kind, window, window_start, logprobs, images,
         longest=highest[LONGEST_FIELD],
         verifies=highest[KIND_FIELD] == VERIFY, special=any(highest[SPECIAL_FIELDS]),
     )  # fmt: skip
@@ -194,7 +195,35 @@ def check_columns(model: Model, policy: RuntimePolicy, columns: RequestColumns) 
             refused |= columns.window == SNAPSHOT
         if policy.decoder_replay and policy.prompt_logprobs == "refuse":
             refused |= columns.prompt_logprobs != 0
+        if columns.pictured:
+            refused |= _refused_images(model, policy, columns)
     return int(np.argmax(refused)) if refused.any() else None
+
+
+def _refused_images(
+    model: Model, policy: RuntimePolicy, columns: RequestColumns
+) -> npt.NDArray[np.bool_]:
+    """Which requests have image rows that the model or policy refuses."""
+    images = columns.image_tokens > 0
+    if model.vision is None:
+        return images
+    refused = np.zeros_like(images)
+    if _images_first(policy):
+        refused |= images & (columns.prefix > 0)
+    if _hides_hits(policy):
+        refused |= images & (columns.window != RUNNING)
+    return refused
+
+
+def _images_first(policy: RuntimePolicy) -> bool:
+    """Whether images must lie in the first chunk of a prompt: so in the reference (model-facts
+    §7)."""
+    return policy.name == "paper" and policy.engine_rules == "enforced"
+
+
+def _hides_hits(policy: RuntimePolicy) -> bool:
+    """Whether a request with images reuses nothing of the cache (runtime-semantics §1.5)."""
+    return policy.decoder_replay and policy.replay_images == "all_rows"
 
 
 def check_magnitude(model: Model, columns: RequestColumns) -> None:
@@ -298,6 +327,22 @@ def refusal(model: Model, policy: RuntimePolicy, where: str, request: Request) -
         return UnsupportedPlanError(
             f"{where}: window='snapshot' and encoder_replay={policy.encoder_replay!r} exclude each "
             f"other ({policy.revision}): only encoder_replay='snapshot' restores one."
+        )
+    if request.image_tokens and model.vision is None:
+        return UnsupportedPlanError(
+            f"{where}: {model.name} has no vision encoder; give a config with vision_config, or "
+            "image_tokens=0"
+        )
+    if request.image_tokens and _images_first(policy) and request.prefix_tokens:
+        return UnsupportedPlanError(
+            f"{where}: image rows and an earlier chunk exclude each other ({policy.revision}): "
+            "images lie in the first chunk of a prompt; use prefix_tokens=0 or another policy"
+        )
+    if request.image_tokens and _hides_hits(policy) and request.window != "running":
+        return UnsupportedPlanError(
+            f"{where}: image rows and window={request.window!r} exclude each other "
+            f"({policy.revision}): with decoder replay a request with images reuses nothing; use "
+            "prefix_tokens=0, or turn replay off"
         )
     return UnsupportedPlanError(
         f"{where}: prompt log-probabilities and decoder replay exclude each other "

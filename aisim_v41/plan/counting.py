@@ -33,6 +33,7 @@ from aisim_v41.plan.columns import (
 from aisim_v41.plan.counts import Count
 from aisim_v41.plan.draft import ADDITIVE, DERIVED, REGIONS, DraftCounts, speculates
 from aisim_v41.plan.expert_load import load_of
+from aisim_v41.plan.images import image_rows
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.reach import UNLIMITED, Floats, Reach, subtract_newest_block, twice_phi
 from aisim_v41.plan.spans import PREFILL, VERIFY, Region, RequestColumns, SpanRules
@@ -115,6 +116,8 @@ class LedgerProgram:
         touched, expected = (self._of_regions(count, regions) for count in DISTINCT_EXPERTS)
         self._expert_places = _as_slice(np.concatenate((touched, expected)))
         self._region_active = self._of_regions(Count.ACTIVE, regions)
+        self._regions = regions
+        self._image_rows = _as_slice(self._of_regions(Count.IMAGE_ROWS, regions))
         # Rows of every kind stand before all else, their activity last, in the same order.
         self._row_places = _as_slice(self._places(set(ACTIVITY.values())))
         self._active_places = _as_slice(self._places(set(ACTIVITY)))
@@ -186,6 +189,9 @@ class LedgerProgram:
             self._score_rectangles(per_request, last)
         if self.policy.index_shortcut != "never":
             self._skip_scoring(per_request, requests, table, last, one_step=one_step)
+        pictured = requests.pictured
+        if pictured:
+            per_request[self._image_rows] = image_rows(requests, table, self._regions)
         if self.draft is not None:
             drafted = self.draft.of_requests(requests, table)
             per_request = np.concatenate((per_request, drafted))
@@ -198,7 +204,7 @@ class LedgerProgram:
         again = None
         if self.policy.expert_routing != "independent" and requests.verifies:
             again = self._rows_again(per_request, requests, one_step=one_step)
-        self._derive(totals, again)
+        self._derive(totals, again, totals[self._image_rows] if pictured else None)
         if self.draft is not None:
             totals[self._draft_derived] = self.draft.of_step(totals[self._draft_added])
         return StepCounts(table, per_request, totals)
@@ -247,12 +253,17 @@ class LedgerProgram:
         again *= (requests.kind == VERIFY) * requests.count
         return again.sum(axis=1) if one_step else again
 
-    def _derive(self, totals: Floats, again: Floats | None) -> None:
-        """Activity of each region, and distinct experts: those of a bound, those expected."""
+    def _derive(self, totals: Floats, again: Floats | None, images: Floats | None) -> None:
+        """Activity of each region, and distinct experts: those of a bound, those expected.
+
+        Verify rows that draw again, and image rows, are None where there are none [regions, ...].
+        """
         active = totals[self._active_places]
         np.minimum(totals[self._row_places], 1.0, out=active)
         rows, distinct = totals[self._row_slice], totals[self._expert_places]
         regions = len(rows)
+        if images is not None:
+            rows = rows - images
         bound, expected = distinct[:regions], distinct[regions:]
         if again is None:
             expected[:] = self.load.touched(rows)
@@ -263,6 +274,10 @@ class LedgerProgram:
             np.multiply(again, 1.0 - self.policy.expert_locality, out=expected)
             expected += bound
             distinct[:] = self.load.touched(distinct)
+        if images is not None:
+            drawn = self.load.touched(images)
+            bound[:] = self.load.together(bound, drawn)
+            expected[:] = self.load.together(expected, drawn)
         if self.policy.expert_routing == "fewest":
             np.multiply(active[:regions], self.model.experts.top_k, out=bound)
 
@@ -379,6 +394,8 @@ class LedgerProgram:
                 add(lasts, basis.evaluation(((end, 1),), self._scoring_rule(column)))
                 add(lasts, basis.evaluation(((end, 1),), every), -1.0)
                 add(lasts, basis.evaluation(((spans.PREFIX, 1),), every))
+            case Count.IMAGE_ROWS:
+                pass  # see `aisim_v41.plan.images`
             case Count.COMPRESSED_ROWS:
                 replayed = self.policy.replayed_rows_compress
                 add(linear, end)

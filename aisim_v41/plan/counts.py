@@ -95,6 +95,9 @@ class Count(StrEnum):
     """1 if any row runs the compressor."""
     TOKENS = "tokens"
     """Rows that enter the model."""
+    IMAGE_ROWS = "image_rows"
+    """Rows among `KV_ROWS` that belong to images: they look no Engram rows up, and are routed by a
+    bias of their own."""
     LOGIT_ROWS = "logit_rows"
     """Rows that reach the output head."""
     HEAD_ACTIVE = "head_active"

@@ -91,6 +91,19 @@ class ExpertLoad:
         found: Floats = np.expm1(exponent) * -float(self.routed)
         return found
 
+    def together(self, some: Floats, others: Floats) -> Floats:
+        """Expected distinct experts of two sets of draws that favour experts independently.
+
+        An expert that the one misses in a share of all cases, the other misses as often as any
+        other: E - (E - a)(E - b) / E. So for text and images, each routed by a bias of its own.
+
+        >>> load = ExpertLoad(384, 6, 0.0)
+        >>> three, five = load.touched(np.array([3.0, 5.0]))
+        >>> bool(np.isclose(load.together(three, five), load.touched(np.array(8.0))))
+        True
+        """
+        return np.asarray(some + others - some * others / self.routed)
+
     def one_more(self, touched: Floats) -> Floats:
         """Expected distinct experts where one more draw follows those that touched so many.
 

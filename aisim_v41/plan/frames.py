@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 FIELDS: Final = (
     "new_tokens", "prefix_tokens", "count", "kind", "prompt_tokens", "window", "window_start",
-    "prompt_logprobs",
+    "prompt_logprobs", "image_tokens",
 )  # fmt: skip
 _MISNOMERS: Final = {
     **dict.fromkeys(
@@ -41,6 +41,7 @@ _MISNOMERS: Final = {
     **dict.fromkeys(("batch", "batch_size", "num_requests"), "count"),
     **dict.fromkeys(("prompt", "prompt_len", "prompt_length"), "prompt_tokens"),
     **dict.fromkeys(("logprobs", "logprob"), "prompt_logprobs"),
+    **dict.fromkeys(("images", "image_rows"), "image_tokens"),
 }
 """Names under which a field is likely meant; carried along, they would leave its default."""
 
@@ -84,6 +85,7 @@ def request_columns(frame: pd.DataFrame, model: Model, policy: RuntimePolicy) ->
         window=_codes(frame, "window", WINDOW_CODES, zero),
         window_start=_whole(frame, "window_start", zero),
         prompt_logprobs=_whole(frame, "prompt_logprobs", zero, highest=1),
+        image_tokens=_whole(frame, "image_tokens", zero),
         longest=0.0,
         verifies="kind" in frame.columns,
         special=any(name in frame.columns for name in PACKED_FIELDS[SPECIAL_FIELDS]),
@@ -117,6 +119,7 @@ def _refuse_inconsistent(columns: RequestColumns) -> None:
     bad = prefill & (columns.prompt < end)
     bad |= (columns.kind == DECODE) & (columns.new > 1)
     bad |= ~prefill & ((columns.window != RUNNING) | (columns.prompt_logprobs != 0))
+    bad |= columns.image_tokens > np.where(prefill, columns.new, 0.0)
     bad |= columns.window_start > columns.prefix
     bad |= (columns.window != RUNNING) & ((columns.prefix == 0) | (columns.window_start > 0))
     if bad.any():
@@ -139,6 +142,7 @@ def _request(columns: RequestColumns, place: int) -> Request:
         window=WINDOWS[value["window"]],  # type: ignore[arg-type]
         window_start=value["window_start"],
         prompt_logprobs=bool(value["prompt_logprobs"]),
+        image_tokens=value["image_tokens"],
     )
 
 

@@ -102,6 +102,7 @@ def forward_passes(requests: Sequence[Request], runtime: RuntimePolicy) -> tuple
                 count=request.count,
                 window_start=prefix - replayed,
                 prompt_logprobs=request.prompt_logprobs,
+                image_tokens=request.image_tokens,
             )
         )
     return (*replays, ForwardPass(tuple(main)))

@@ -46,6 +46,8 @@ class RuntimePolicy:
         decode_rows: Decode and verify rows in a step that also prefills: they keep their
             "own_window", they switch replay off for the step ("no_replay"), or they are cut like
             an extend of one row ("as_extend").
+        replay_images: Prefills with image rows are cut like text ("as_text"), run all rows late and
+            reuse nothing of a cache ("all_rows"), or switch replay off for the step ("no_replay").
         prompt_logprobs: Requests that want prompt log-probabilities are refused ("refuse"), run
             all rows late ("all_rows"), or run all rows with the tail's floor kept apart
             ("two_floors").
@@ -174,6 +176,7 @@ class RuntimePolicy:
     replay_exact_min_tokens: int = 16384
     replay_min_tokens: int = 0
     decode_rows: Literal["own_window", "no_replay", "as_extend"] = "own_window"
+    replay_images: Literal["as_text", "all_rows", "no_replay"] = "as_text"
     prompt_logprobs: Literal["refuse", "all_rows", "two_floors"] = "refuse"
     encoder_replay: Literal["off", "separate", "folded", "snapshot"] = "off"
     encoder_replay_rows: int = 128

@@ -19,8 +19,8 @@ WINDOWS: Final = tuple(WINDOW_CODES)
 MAX_TOKENS = 1 << 40
 """Sanity bound of one length; the model's own context limit is checked by the plan."""
 
-PACKED: Final = struct.Struct("=8d")
-"""One request as eight float64 (whole numbers): the order of `PACKED_FIELDS`."""
+PACKED: Final = struct.Struct("=9d")
+"""One request as nine float64 (whole numbers): the order of `PACKED_FIELDS`."""
 PACKED_FIELDS: Final = (
     "new_tokens",
     "prefix_tokens",
@@ -30,11 +30,12 @@ PACKED_FIELDS: Final = (
     "window",
     "window_start",
     "prompt_logprobs",
+    "image_tokens",
 )
 LONGEST_FIELD: Final = 2
 KIND_FIELD: Final = 4
-SPECIAL_FIELDS: Final = slice(5, 8)
-"""Fields that are 0 in most requests: window, window_start, prompt_logprobs."""
+SPECIAL_FIELDS: Final = slice(5, 9)
+"""Fields that are 0 in most requests: window, window_start, prompt_logprobs, image_tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +56,8 @@ class Request:
         window_start: First position whose window KV exists, where an earlier replay of this
             request left older ones out [position].
         prompt_logprobs: Whether log-probabilities of the prompt's own tokens are asked for.
+        image_tokens: Rows of this step that belong to images, delimiters included; they come first
+            (docs/assumptions.md, "Images") [tokens].
 
     Raises:
         InvalidInputError: a value that no request can have.
@@ -72,11 +75,12 @@ class Request:
     window: Window = "running"
     window_start: int = 0
     prompt_logprobs: bool = False
+    image_tokens: int = 0
     packed: bytes = b""
     """Filled at construction: the request as `PACKED`, so that a step of many is read at once."""
 
     def __post_init__(self) -> None:
-        for name in ("new_tokens", "prefix_tokens", "count", "window_start"):
+        for name in ("new_tokens", "prefix_tokens", "count", "window_start", "image_tokens"):
             _require_whole(name, getattr(self, name))
         if not isinstance(self.kind, str) or self.kind not in KIND_CODES:
             raise InvalidInputError(f"Request.kind = {self.kind!r}: must be one of {KINDS}")
@@ -104,6 +108,7 @@ class Request:
                 WINDOW_CODES[self.window],
                 self.window_start,
                 self.prompt_logprobs,
+                self.image_tokens,
             ),
         )
 
@@ -123,6 +128,11 @@ class Request:
             raise InvalidInputError(
                 f"Request.kind = {self.kind!r} with window = {self.window!r}, prompt_logprobs = "
                 f"{self.prompt_logprobs}: cache hits and prompt log-probabilities belong to prefill"
+            )
+        if self.image_tokens > (self.new_tokens if self.kind == "prefill" else 0):
+            raise InvalidInputError(
+                f"Request.image_tokens = {self.image_tokens} with kind {self.kind!r}, new_tokens = "
+                f"{self.new_tokens}: images are rows of a prefill, among its new tokens"
             )
         if self.window_start > self.prefix_tokens:
             raise InvalidInputError(
@@ -157,6 +167,7 @@ _DEFAULTS: dict[str, Any] = {
     "window": "running",
     "window_start": 0,
     "prompt_logprobs": False,
+    "image_tokens": 0,
 }
 
 

@@ -61,12 +61,19 @@ class RequestColumns:
     window: Floats
     window_start: Floats
     prompt_logprobs: Floats
+    image_tokens: Floats
     longest: float
     """Longest prompt or context of all requests [tokens]."""
     verifies: bool
     """Whether any request is a verify step."""
     special: bool
-    """Whether any of window, window_start and prompt_logprobs is other than 0 anywhere."""
+    """Whether any of window, window_start, prompt_logprobs and image_tokens is other than 0
+    anywhere."""
+
+    @property
+    def pictured(self) -> bool:
+        """Whether any request has image rows."""
+        return self.special and bool(self.image_tokens.any())
 
     def rows(self, first: int, last: int) -> RequestColumns:
         """A run of requests."""
@@ -207,6 +214,11 @@ class SpanRules:
             cut = cut & (tokens >= self.least_tokens)
         if policy.prompt_logprobs == "all_rows" and requests.special:
             cut = cut & (requests.prompt_logprobs == 0)
+        if policy.replay_images != "as_text" and requests.pictured:
+            images = requests.image_tokens > 0
+            if policy.replay_images == "no_replay":
+                images = _anywhere(images & (requests.count > 0), one_step)
+            cut = cut & ~images
         np.copyto(table[LATE_START:FLOOR], kept_from, where=cut)
         np.copyto(table[LATE_FLOOR], kept_floor, where=cut)
         if policy.prompt_logprobs == "two_floors" and requests.special:

@@ -31,7 +31,6 @@ def shrunken_model(random: Random, *, drafter: bool = False) -> Model:
     """
     config = copy.deepcopy(published_config())
     text = config["text_config"]
-    del config["vision_config"]
     ratios, kv_sources, index_sources = _layers(random)
     top_k = random.randint(3, 7)
     text |= {
@@ -106,6 +105,7 @@ def any_policy(random: Random, *, small: bool) -> RuntimePolicy:
         decoder_replay=random.random() < 0.7,
         replay_anchor=anchor,
         replay_floor=random.choice(floors),
+        replay_images=random.choice(("as_text", "as_text", "all_rows", "no_replay")),
         replay_tail_rows=random.randint(1, 12) if small else random.choice((1, 127, 128, 133)),
         boundary_layer=random.choice(("full", "kv_only")),
         replay_exact=exact,
@@ -178,7 +178,17 @@ def _request(random: Random, policy: RuntimePolicy, small: bool) -> Request:
         window=window,
         window_start=_window_start(random, prefix) if window == "running" else 0,
         prompt_logprobs=random.random() < 0.2 and not refused,
+        image_tokens=_image_tokens(random, policy, new, prefix, window),
     )
+
+
+def _image_tokens(random: Random, policy: RuntimePolicy, new: int, prefix: int, window: str) -> int:
+    """Now and then images come first, where the policy takes them."""
+    if policy.name == "paper" and prefix:
+        return 0
+    if policy.decoder_replay and policy.replay_images == "all_rows" and window != "running":
+        return 0
+    return random.choice((0, 0, 0, random.randint(0, new), new))
 
 
 def _window_start(random: Random, prefix: int) -> int:

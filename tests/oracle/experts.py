@@ -20,13 +20,28 @@ def expert_draws(policy, sequence: Sequence, rows: int) -> tuple[int, float]:
     return min(rows, 1), expected
 
 
-def experts_touched(model, policy, draws: float) -> float:
-    """Expected distinct experts: each is touched unless every draw misses it."""
+def experts_touched(model, policy, draws: float, image_draws: float = 0) -> float:
+    """Expected distinct experts: each is touched unless every draw misses it.
+
+    Image rows are routed by a bias of their own: which expert of theirs has which popularity is
+    unknown, so every pairing with those of text, one shifted against the other, counts alike.
+    """
+    text, images = (misses(model, policy, one) for one in (draws, image_draws))
+    shifts = range(len(text) if image_draws else 1)
+    touched = 0.0
+    for shift in shifts:
+        for expert in range(len(text)):
+            touched += 1.0 - text[expert] * images[(expert + shift) % len(text)]
+    return touched / len(shifts)
+
+
+def misses(model, policy, draws: float) -> list[float]:
+    """Chance of each expert to be missed by all draws."""
     routed, top_k = model.experts.routed, model.experts.top_k
     popularity = policy.expert_popularity
     if isinstance(popularity, tuple):
-        return sum(1.0 - (1.0 - chance) ** draws for chance in chances(popularity, top_k))
-    return routed * (1.0 - missed_by_all(top_k / routed, popularity, draws))
+        return [(1.0 - chance) ** draws for chance in chances(popularity, top_k)]
+    return [missed_by_all(top_k / routed, popularity, draws)] * routed
 
 
 @cache

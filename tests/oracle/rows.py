@@ -35,6 +35,8 @@ class Sequence:
     """The floor of the last kept row, also where no row is kept."""
     prompt_end: int
     logprobs: bool
+    images: frozenset[int]
+    """Positions of image rows."""
     is_replay: bool
     """A forward that only rebuilds window KV (separate encoder replay)."""
 
@@ -61,6 +63,7 @@ class _Extend:
     prompt_end: int
     logprobs: bool = False
     is_replay: bool = False
+    images: frozenset[int] = frozenset()
 
 
 def forwards(model, policy, requests) -> list[Forward]:
@@ -86,6 +89,7 @@ def forwards(model, policy, requests) -> list[Forward]:
                 floor=floor,
                 prompt_end=_prompt_end(request),
                 logprobs=request.prompt_logprobs,
+                images=frozenset(range(used, used + request.image_tokens)),
             )
         )
     passes = [Forward(_sequences(model, policy, [alone]), times) for alone, times in replays]
@@ -129,6 +133,8 @@ def _step_replays(model, policy, running: list[_Extend]) -> bool:
         return False
     if policy.decode_rows == "no_replay" and any(e.kind != "prefill" for e in running):
         return False
+    if policy.replay_images == "no_replay" and any(e.images for e in running):
+        return False
     new_tokens = sum(extend.count * (extend.end - extend.before) for extend in running)
     if policy.replay_exact and new_tokens < policy.replay_exact_min_tokens:
         return False
@@ -142,6 +148,8 @@ def _sequence(model, policy, extend: _Extend, replay: bool) -> Sequence:
         replay = False
     if extend.logprobs and policy.prompt_logprobs == "all_rows":
         replay = False  # such a request runs every row as if there were no replay (§1.5)
+    if extend.images and policy.replay_images == "all_rows":
+        replay = False  # likewise (§1.5)
     if replay:
         late, late_floor = _late(model, policy, extend)
     return Sequence(
@@ -154,6 +162,7 @@ def _sequence(model, policy, extend: _Extend, replay: bool) -> Sequence:
         late_floor=late_floor,
         prompt_end=extend.prompt_end,
         logprobs=extend.logprobs,
+        images=extend.images,
         is_replay=extend.is_replay,
     )
 

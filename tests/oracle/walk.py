@@ -27,7 +27,7 @@ def count_forward(model, policy, forward: Forward) -> list[list[dict[str, int]]]
     seen: dict[object, list[dict[str, int]]] = {}
     result = []
     for layer in model.layers:
-        region = _region(model, policy, layer)
+        region = region_of(model, policy, layer)
         pooled = _pooled(model, layer)
         alike = (str(layer.kind), layer.ratio, region, pooled)
         if alike not in seen:
@@ -40,7 +40,7 @@ def count_forward(model, policy, forward: Forward) -> list[list[dict[str, int]]]
     return result
 
 
-def _region(model, policy, layer) -> str:
+def region_of(model, policy, layer) -> str:
     """Whether a layer runs before the cut, at it (KV for all rows, queries of few), or after."""
     if not policy.decoder_replay or model.boundary is None or layer.index < model.boundary:
         return "early"
@@ -64,10 +64,11 @@ def count_layer(
     counts = {
         "tokens": len(sequence.queries),
         "logit_rows": logit_rows(
-            sequence, rows_of(_region(model, policy, model.layers[-1]), sequence)
+            sequence, rows_of(region_of(model, policy, model.layers[-1]), sequence)
         ),
         "query_rows": len(queries),
         "kv_rows": len(written),
+        "image_rows": len(sequence.images.intersection(written)),
         **_window(model, queries, written),
     }
     if layer.ratio:

@@ -9,7 +9,7 @@ import pytest
 from oracle.draw import REAL, any_policy, any_requests, any_shares, shrunken_model
 from oracle.experts import expert_draws, experts_touched
 from oracle.rows import forwards
-from oracle.walk import LIMITS, count_forward
+from oracle.walk import LIMITS, count_forward, region_of, rows_of
 
 from aisim_v41.model.load import load_model
 from aisim_v41.plan.columns import OF_REPLICA
@@ -136,17 +136,23 @@ def _step_counts(plan: Plan, found: Ledger, number: int, forward, layers) -> lis
     for index, layer in enumerate(layers):
         queries = _over_requests(forward, layer, "query_rows")
         drawn = [
-            (expert_draws(plan.policy, s, c["query_rows"]), s.count)
+            (
+                expert_draws(plan.policy, s, c["query_rows"] - image_queries(plan, index, s)),
+                s.count,
+            )
             for c, s in zip(layer, forward.sequences, strict=True)
         ]
         bound, expected = (sum(d[which] * count for d, count in drawn) for which in (0, 1))
+        images = sum(s.count * image_queries(plan, index, s) for s in forward.sequences)
         fewest = plan.policy.expert_routing == "fewest"
 
-        def touched(draws: float) -> float:
-            return experts_touched(plan.model, plan.policy, draws)
+        def touched(draws: float, images: int = images) -> float:
+            return experts_touched(plan.model, plan.policy, draws, images)
 
         oracle = {
-            "experts_touched": plan.model.experts.top_k * (bound > 0) if fewest else touched(bound),
+            "experts_touched": plan.model.experts.top_k * (queries > 0)
+            if fewest
+            else touched(bound),
             "experts_expected": touched(expected),
             "active": float(queries > 0),
             "kv_active": float(_over_requests(forward, layer, "kv_rows") > 0),
@@ -165,6 +171,12 @@ def _step_counts(plan: Plan, found: Ledger, number: int, forward, layers) -> lis
                     f"the oracle has {value}"
                 )
     return problems
+
+
+def image_queries(plan: Plan, layer: int, sequence) -> int:
+    """Image rows among those that query in a layer."""
+    region = region_of(plan.model, plan.policy, plan.model.layers[layer])
+    return sum(query.position in sequence.images for query in rows_of(region, sequence)[0])
 
 
 def describe(plan: Plan, seed: int, problems: list[str]) -> str:

@@ -125,7 +125,7 @@ def test_a_request_that_can_be(fields: dict):
 def test_packed_holds_every_field_in_order():
     request = Request(
         new_tokens=5, prefix_tokens=9, count=3, prompt_tokens=20, window="missing",
-        prompt_logprobs=True,
+        prompt_logprobs=True, image_tokens=2,
     )  # fmt: skip
     values = dict(zip(PACKED_FIELDS, PACKED.unpack(request.packed), strict=True))
     assert values == {
@@ -137,6 +137,7 @@ def test_packed_holds_every_field_in_order():
         "window": WINDOWS.index("missing"),
         "window_start": 0,
         "prompt_logprobs": 1,
+        "image_tokens": 2,
     }
 
 
