@@ -46,6 +46,7 @@ SYNTHETIC = (
     "prompts are not said to be text; the benchmark's own are one token repeated, whose experts "
     "and Engram rows are not those of text"
 )
+_VERDICTS = ("status", "valid", "usable", "timing_valid", "error")
 _SAME = 1e-9
 """Relative difference at which two statements of one time are the same."""
 
@@ -168,11 +169,8 @@ def _usable(document: Mapping[str, Any], status: str, results: list[Any]) -> lis
     good = status in ("complete", "partial") and document.get("usable", True) is True
     good = good and (status == "partial" or document.get("valid", True) is True)
     if not good or document.get("timing_valid", True) is not True or document.get("error"):
-        raise SchemaError(
-            f"status {status!r:.40}, valid {document.get('valid')!r:.20}, usable {document.get('usable')!r:.20}, timing_valid "
-            f"{document.get('timing_valid')!r:.20}, error {document.get('error')!r:.80}: the "
-            "benchmark itself says that its times cannot be used"
-        )
+        told = ", ".join(f"{name} {document.get(name)!r:.80}" for name in _VERDICTS)
+        raise SchemaError(f"{told}: the benchmark itself says that its times cannot be used")
     done = mapping(document, "coverage").get("completed_points")
     if done is not None and done != len(results):
         raise SchemaError(f"coverage.completed_points = {done!r:.20}, but {len(results)} results")

@@ -94,7 +94,7 @@ def test_kv_that_one_rank_only_allocated_is_not_real(tmp_path: Path, computed: i
 
 def test_a_word_is_no_answer_to_yes_or_no(tmp_path: Path):
     for word in ("no", "false", 0, 1, None):
-        with pytest.raises(InvalidInputError, match="kv_includes_current = .*True or False"):
+        with pytest.raises(InvalidInputError, match="kv_includes_current = "):
             read_self_benchmark(saved(tmp_path), kv_includes_current=word)
 
 
