@@ -10,6 +10,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -18,12 +19,14 @@ from aisim_v41.forwards.identity import TIMERS
 from aisim_v41.forwards.records import MAX_SAMPLES, StepRecord
 from aisim_v41.io.fields import require_choice, require_flag
 from aisim_v41.io.forward_pass import Message, parse_message, step_of
-from aisim_v41.io.imported import Hint, Imported, Skipped
+from aisim_v41.io.imported import Hint, Imported, RunNames, Skipped
 from aisim_v41.io.lines import json_lines
 from aisim_v41.units import MILLISECOND
 
 HEARTBEAT = "heartbeat of an idle scheduler"
 TWICE = "the same message twice"
+MAX_TOLD = 8
+"""Most absent ranks that a reason names."""
 _UNMATCHED = "several ranks without counter_id: their iterations cannot be matched"
 
 UnevenRanks = Literal["skip", "fullest"]
@@ -58,7 +61,8 @@ def read_dynamo_fpm(
         uneven_ranks: What becomes of an iteration whose data-parallel ranks ran different loads,
             which is no single step of a plan: "skip" lists it, "fullest" keeps the fullest rank's
             load and names the others in the note.
-        run: Name of the process run; by default the worker of each message.
+        run: Name of the process run, of the second one in the file "name#2"; by default the worker
+            of each message.
         regime: Label for the conditions.
 
     Raises:
@@ -70,7 +74,7 @@ def read_dynamo_fpm(
     require_choice("timer", timer, TIMERS)
     require_choice("uneven_ranks", uneven_ranks, ("skip", "fullest"))
     require_flag("kv_includes_current", kv_includes_current, unknown=True)
-    lines, skipped = _messages(file)
+    lines, skipped, dp = _messages(file)
     lines, twice, restarts = _processes(file, lines)
     skipped += twice
     remarks = restarts
@@ -79,8 +83,9 @@ def read_dynamo_fpm(
     includes, convention = _convention(lines, kv_includes_current)
     remarks += convention
     records: list[StepRecord] = []
-    iterations, unmatched = _iterations(file, lines)
+    iterations, unmatched = _iterations(file, lines, dp)
     skipped += unmatched
+    names = RunNames(run)
     for order, ranks, missing in iterations:
         place = f"{file.name}:{ranks[0].number}"
         try:
@@ -90,7 +95,7 @@ def read_dynamo_fpm(
                     missing,
                     place=place,
                     order=order,
-                    run=run or _run_name(file, ranks[0]),
+                    run=names.of(_run_name(file, ranks[0])),
                     regime=regime,
                     kv_includes_current=includes,
                     uneven_ranks=uneven_ranks,
@@ -99,9 +104,8 @@ def read_dynamo_fpm(
         except AisimError as bad:
             skipped.append(Skipped(place, str(bad)))
     hints: dict[str, Hint] = {"timer": timer}
-    ranks_seen = {line.message.rank for line in lines}
-    if len(ranks_seen) > 1:
-        hints["dp"] = len(ranks_seen)
+    if dp > 1:
+        hints["dp"] = dp
     return Imported(
         records=tuple(records),
         skipped=tuple(sorted(skipped, key=lambda entry: int(entry.place.rpartition(":")[2]))),
@@ -110,10 +114,15 @@ def read_dynamo_fpm(
     )
 
 
-def _messages(file: Path) -> tuple[list[_Line], list[Skipped]]:
+def _messages(file: Path) -> tuple[list[_Line], list[Skipped], int]:
+    """Messages that hold a step, what else there was, and how many ranks there must be.
+
+    Ranks are counted from 0, so the largest tells of those that the file lacks, and an idle one
+    tells of itself by its heartbeat.
+    """
     lines: list[_Line] = []
     skipped: list[Skipped] = []
-    heartbeats = 0
+    heartbeats, dp = 0, 1
     for number, row in json_lines(file):
         if isinstance(row, Skipped):
             skipped.append(row)
@@ -124,6 +133,7 @@ def _messages(file: Path) -> tuple[list[_Line], list[Skipped]]:
         except SchemaError as bad:
             skipped.append(Skipped(place, str(bad)))
             continue
+        dp = max(dp, message.rank + 1)
         if message.heartbeat:
             heartbeats += 1
             skipped.append(Skipped(place, HEARTBEAT))
@@ -136,7 +146,7 @@ def _messages(file: Path) -> tuple[list[_Line], list[Skipped]]:
     if not lines and not heartbeats:
         first = skipped[0] if skipped else Skipped(f"{file.name}:1", "the file is empty")
         raise SchemaError(f"{file}: no forward pass message in it; {first.place}: {first.reason}")
-    return lines, skipped
+    return lines, skipped, dp
 
 
 def _processes(file: Path, lines: Iterable[_Line]) -> tuple[list[_Line], list[Skipped], list[str]]:
@@ -237,19 +247,16 @@ def _convention(lines: Sequence[_Line], asked: bool | None) -> tuple[bool, list[
 
 
 def _iterations(
-    file: Path, lines: Sequence[_Line]
+    file: Path, lines: Sequence[_Line], dp: int
 ) -> tuple[list[tuple[int, list[_Line], list[int]]], list[Skipped]]:
-    """Per iteration: order, one line a rank, and ranks of the worker that are not in it."""
-    ranks: defaultdict[str, set[int]] = defaultdict(set)
-    for line in lines:
-        ranks[line.message.worker].add(line.message.rank)
+    """Per iteration: order, one line a rank, and ranks that are not in it."""
     groups: dict[tuple[str, int, int, int], list[_Line]] = {}
     skipped: list[Skipped] = []
     position: Counter[str] = Counter()
     for line in lines:
         worker, counter = line.message.worker, line.message.counter
         if counter is None:
-            if len(ranks[worker]) > 1:
+            if dp > 1:
                 skipped.append(Skipped(f"{file.name}:{line.number}", _UNMATCHED))
                 continue
             groups[worker, 0, position[worker], -1] = [line]
@@ -257,9 +264,14 @@ def _iterations(
         else:
             groups.setdefault((worker, line.process, counter, 0), []).append(line)
     return [
-        (order, found, sorted(ranks[worker] - {line.message.rank for line in found}))
-        for (worker, _, order, _), found in groups.items()
+        (order, found, _absent({line.message.rank for line in found}, dp))
+        for (_, _, order, _), found in groups.items()
     ], skipped
+
+
+def _absent(ranks: set[int], dp: int) -> list[int]:
+    """Ranks that are not in an iteration, the first ones of many."""
+    return list(islice((rank for rank in range(dp) if rank not in ranks), MAX_TOLD))
 
 
 def _record(

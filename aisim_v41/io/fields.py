@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Any
 
 from aisim_v41.errors import InvalidInputError, SchemaError
@@ -107,6 +108,16 @@ def require_flag(name: str, value: object, *, unknown: bool = False) -> None:
     if not (isinstance(value, bool) or (unknown and value is None)):
         known = "True, False or None" if unknown else "True or False"
         raise InvalidInputError(f"{name} = {value!r:.60}: must be {known}")
+
+
+def require_path(name: str, value: object) -> None:
+    """Refuse an argument that is neither None nor a path.
+
+    Raises:
+        InvalidInputError: names the argument.
+    """
+    if value is not None and not isinstance(value, (str, PathLike)):
+        raise InvalidInputError(f"{name} = {value!r:.60}: must be the path of a file")
 
 
 def require_size(name: str, value: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aisim_v41.forwards.records import StepRecord
 
@@ -46,3 +46,28 @@ class Imported:
     def reasons(self) -> dict[str, int]:
         """How often each reason for skipping occurred, most frequent first."""
         return dict(Counter(entry.reason for entry in self.skipped).most_common())
+
+
+@dataclass(slots=True)
+class RunNames:
+    """Names of the process runs in one source, where the caller gave a name.
+
+    Each run keeps its name when the source grows.
+
+    Example:
+        >>> names = RunNames("monday")
+        >>> [names.of(own) for own in ("w", "w", "w#2", "w")]
+        ['monday', 'monday', 'monday#2', 'monday']
+        >>> RunNames(None).of("w")
+        'w'
+    """
+
+    given: str | None
+    places: dict[str, int] = field(default_factory=dict)
+
+    def of(self, own: str) -> str:
+        """The name of a run that the source calls by a name of its own."""
+        if not self.given:
+            return own
+        place = self.places.setdefault(own, len(self.places) + 1)
+        return self.given if place == 1 else f"{self.given}#{place}"

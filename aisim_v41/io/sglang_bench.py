@@ -16,8 +16,8 @@ from typing import Any
 
 from aisim_v41.errors import AisimError, SchemaError
 from aisim_v41.forwards.records import StepRecord
-from aisim_v41.io.fields import number, text, whole
-from aisim_v41.io.imported import Hint, Imported, Skipped
+from aisim_v41.io.fields import number, require_path, text, whole
+from aisim_v41.io.imported import Hint, Imported, RunNames, Skipped
 from aisim_v41.io.lines import json_lines
 from aisim_v41.plan.request import Request
 from aisim_v41.reading import read_mapping
@@ -56,20 +56,24 @@ def read_sglang_bench(
     Args:
         path: The file.
         engine_args: A JSON or YAML mapping of the arguments that the engine ran with.
-        run: Name of the process run. By default that of the line, and another one each time that
-            the file has the same batch again, because one invocation times each batch once.
+        run: Name of the process run, of the second one in the file "name#2". By default that of the
+            line, and another one each time that the file has the same batch again, because one
+            invocation times each batch once.
         regime: Label for the conditions.
 
     Raises:
         MissingProfileError: there is no such file.
         SchemaError: no line of it is such a result.
+        InvalidInputError: ``engine_args`` is no path.
     """
+    require_path("engine_args", engine_args)
     file = Path(path)
     records: list[StepRecord] = []
     skipped: list[Skipped] = []
     again: dict[str, int] = {}
     seen: set[tuple[object, ...]] = set()
     order: dict[str, int] = {}
+    names = RunNames(run)
     for line, row in json_lines(file):
         if isinstance(row, Skipped):
             skipped.append(row)
@@ -87,7 +91,7 @@ def read_sglang_bench(
             seen.add(key)
             invocation = f"{name}#{again[name] + 1}" if again.get(name) else name
             made = [
-                _record(step, run or invocation, order.get(invocation, 0) + k, regime, place)
+                _record(step, names.of(invocation), order.get(invocation, 0) + k, regime, place)
                 for k, step in enumerate(steps)
             ]
             order[invocation] = order.get(invocation, 0) + len(made)

@@ -277,6 +277,47 @@ def test_workers_are_runs_and_never_ranks_of_each_other(read):
     assert (named.run, named.regime) == ("monday", "cold")
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [message(ONE_PREFILL, dp_rank=1)],
+        [message(load(0, 0, 0, 0, 0), 0.0, dp_rank=1), message(ONE_PREFILL)],
+        [message(ONE_PREFILL), message(ONE_PREFILL, dp_rank=1, worker_id="v")],
+    ],
+    ids=["the other rank is not in the file", "it is idle", "it is another worker"],
+)
+def test_one_rank_of_several_is_no_whole_step(read, rows):
+    imported = read(*rows)
+    assert imported.records == ()
+    assert any("ranks ran different loads" in why for _, why in reasons(imported))
+    assert imported.build_hints["dp"] == 2
+    assert {r.latency_ms for r in read(*rows, uneven_ranks="fullest").records} == {10.0}
+
+
+def test_a_rank_of_very_many_names_a_few(read):
+    [(_, why)] = reasons(read(message(ONE_PREFILL, dp_rank=1 << 30)))
+    assert "rank 7: nothing" in why
+    assert "rank 8" not in why
+
+
+def test_one_rank_without_counters_cannot_be_matched_either(read):
+    old = {"dp_rank": 1, "wall_time": 0.1, "scheduled_requests": ONE_PREFILL}
+    assert read(old).records == ()
+
+
+def test_a_given_name_tells_runs_apart(read):
+    imported = read(
+        message(ONE_PREFILL, counter_id=5),
+        message(ONE_PREFILL, counter_id=5, worker_id="v"),
+        message(ONE_PREFILL, counter_id=4),
+        message(ONE_PREFILL, counter_id=6, worker_id="v"),
+        run="monday",
+    )
+    assert [(r.run, r.order) for r in imported.records] == [
+        ("monday", 5), ("monday#2", 5), ("monday#3", 4), ("monday#2", 6),
+    ]  # fmt: skip
+
+
 def test_a_counter_that_falls_is_another_process(read):
     imported = read(
         message(ONE_PREFILL, counter_id=5),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aisim_v41 import Request
-from aisim_v41.errors import SchemaError
+from aisim_v41.errors import InvalidInputError, SchemaError
 from aisim_v41.io import Imported, read_sglang_bench
 from tests.io.files import json_lines
 
@@ -65,6 +65,19 @@ def test_the_same_batch_again_is_another_invocation(read):
     assert "run 'sweep' has the same batch again: 2 invocations" in imported.remarks
     named = read(line(), run="monday", regime="cold").records[0]
     assert (named.run, named.regime) == ("monday", "cold")
+
+
+def test_a_given_name_tells_invocations_apart(read):
+    imported = read(line(), line(), line(run_name="other"), run="monday")
+    assert [record.run for record in imported.records] == [
+        "monday", "monday", "monday#2", "monday#2", "monday#3", "monday#3",
+    ]  # fmt: skip
+    assert [record.order for record in imported.records] == [0, 1] * 3
+
+
+def test_arguments_that_are_no_path(read):
+    with pytest.raises(InvalidInputError, match="engine_args = 5: must be the path of a file"):
+        read(line(), engine_args=5)
 
 
 @pytest.mark.parametrize(
