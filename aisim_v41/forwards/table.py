@@ -18,6 +18,7 @@ from aisim_v41.plan.policy import RuntimePolicy
 NOT_STATED: Final = "not stated"
 MAX_TEXT: Final = 20_000
 """Longest remark or notice [characters]."""
+_AND: Final = " AND "
 
 Key = tuple[Any, ...]
 
@@ -100,10 +101,12 @@ class StepTable:
         Raises:
             UnsupportedPlanError: another identity; the message prints every differing field.
             InvalidInputError: both have a record of the same run, point, order and step, and the
-                two differ.
+                two differ; or both have one of the same run, named point and order, and the steps
+                differ.
         """
         self.identity.require_same(other.identity)
         ours = _by_key(self.records)
+        _refuse_other_readings(self.records, other.records)
         added = []
         for key, record in _by_key(other.records).items():
             if key not in ours:
@@ -114,14 +117,17 @@ class StepTable:
                     f"{record.order!r} differ: {_brief(ours[key])} and {_brief(record)}. Give "
                     "measurements of another process another run, or drop one of the two."
                 )
-        licences = dict.fromkeys((self.licence, other.licence))
+        licences = dict.fromkeys((*self.licence.split(_AND), *other.licence.split(_AND)))
         if len(licences) > 1:
             licences.pop(NOT_STATED, None)
+        notices = [self.notice, other.notice]
+        if f"\n{other.notice}\n" in f"\n{self.notice}\n":
+            notices.pop()
         return replace(
             self,
             records=(*self.records, *added),
-            licence=" AND ".join(licences),
-            notice="\n".join(dict.fromkeys(n for n in (self.notice, other.notice) if n)),
+            licence=_AND.join(licences),
+            notice="\n".join(filter(None, notices)),
             sources=_unique((*self.sources, *other.sources)),
             remarks=tuple(dict.fromkeys((*self.remarks, *other.remarks))),
         )
@@ -140,6 +146,26 @@ def _by_key(records: Iterable[StepRecord]) -> dict[Key, StepRecord]:
                 "repeats as samples_ms of one record, or each its order."
             )
     return found
+
+
+def _refuse_other_readings(ours: Iterable[StepRecord], theirs: Iterable[StepRecord]) -> None:
+    """Refuse one measurement twice, as another step each time: a process runs one step at a time.
+
+    So it is where a source is read again with another option, such as the size of cache blocks.
+    """
+    steps: dict[Key, set[Any]] = {}
+    for record in ours:
+        if record.point and record.order is not None:
+            steps.setdefault((record.run, record.point, record.order), set()).add(record.step)
+    for record in theirs:
+        known = steps.get((record.run, record.point, record.order))
+        if known is not None and record.step not in known:
+            raise InvalidInputError(
+                f"run {record.run!r}, point {record.point!r}, order {record.order!r} is there as "
+                f"{next(iter(known))!r:.200} and is now {record.step!r:.200}: one measurement, "
+                "read in two ways. Publish the new reading in place of the old, or give another "
+                "run."
+            )
 
 
 def _brief(record: StepRecord) -> str:

@@ -137,9 +137,31 @@ def test_merging_keeps_every_source_and_notice():
     assert both.sources == ({"file": "a"}, {"file": "b"})
     assert both.remarks == ("first", "second")
     assert table(record(run="c")).merged(one).licence == "MIT"
+    for again in (one, other, both):
+        assert both.merged(again) == both
 
 
-@given(st.lists(records(), max_size=6, unique_by=lambda r: (r.run, r.point, r.order, r.step)))
+def test_a_notice_is_known_by_its_whole_lines():
+    both = table(record(), notice="by another").merged(table(record(), notice="by an"))
+    assert both.notice == "by another\nby an"
+
+
+def test_one_measurement_is_not_read_in_two_ways():
+    """Such as a point of a benchmark, before and after the size of a cache block is known."""
+    named = record(point="decode-1", order=0)
+    other = record(point="decode-1", order=0, step=(Request(new_tokens=4, count=2),))
+    with pytest.raises(InvalidInputError, match="one measurement, read in two ways"):
+        table(named).merged(table(other))
+    assert len(table(named).merged(table(named, record(order=0))).records) == 2
+
+
+def place(one: StepRecord):
+    """What no two records of a table share; where it is whole, no two of two tables."""
+    whole = bool(one.point) and one.order is not None
+    return one.run, one.point, one.order, None if whole else one.step
+
+
+@given(st.lists(records(), max_size=6, unique_by=place))
 def test_merging_laws(found):
     cut = len(found) // 2
     one, other = table(*found[:cut]), table(*found[cut:])
