@@ -6,6 +6,7 @@ A cell may hold a list, its entries parted by semicolons: ``64;64`` new tokens a
 from __future__ import annotations
 
 import csv
+import io
 import math
 import os
 from collections import Counter
@@ -47,6 +48,8 @@ COLUMNS: Final[Mapping[str, str]] = {
     "status": "how the measurement ended; ok where there is no such column",
     "note": "anything else",
 }
+NEVER_EMPTY = ("new_tokens", "prefix_tokens", "kind", "count", "run")
+"""What a row must say where the file has the column: the default is for files that have not."""
 REQUEST_COLUMNS = ("new_tokens", "prefix_tokens", "kind", "count", "prompt_tokens")
 
 
@@ -94,7 +97,7 @@ def _rows(file: Path) -> Iterator[tuple[int, Mapping[str, str] | str]]:
         content = read_bytes(file, most=MAX_FILE_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as bad:
         raise SchemaError(f"{file}: not UTF-8 text ({bad.reason} at byte {bad.start})") from None
-    reader = csv.reader(content.splitlines(keepends=True), strict=True)
+    reader = csv.reader(io.StringIO(content, newline=""), strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
         _check_header(header, file)
@@ -104,8 +107,12 @@ def _rows(file: Path) -> Iterator[tuple[int, Mapping[str, str] | str]]:
             if len(cells) != len(header):
                 yield reader.line_num, f"{len(cells)} cells under {len(header)} columns"
                 continue
-            named = zip(header, cells, strict=True)
-            yield reader.line_num, {name: c.strip() for name, c in named if c.strip()}
+            row = {name: cell.strip() for name, cell in zip(header, cells, strict=True)}
+            empty = [name for name in NEVER_EMPTY if row.get(name) == ""]
+            if empty:
+                yield reader.line_num, f"{', '.join(empty)} is empty"
+                continue
+            yield reader.line_num, {name: cell for name, cell in row.items() if cell}
     except csv.Error as bad:
         raise SchemaError(f"{file}:{reader.line_num}: not CSV ({bad})") from None
 
@@ -131,8 +138,11 @@ def _record(row: Mapping[str, str], place: str) -> StepRecord:
     status = row.get("status", "ok")
     if status == "ok" and latency is None:
         raise SchemaError("no time, and no status that says why")
+    step = _step(row)
+    if status == "ok" and not any(request.count * request.new_tokens for request in step):
+        raise SchemaError("a time of a step that computes nothing")
     return StepRecord(
-        step=_step(row),
+        step=step,
         status=status,  # type: ignore[arg-type]  # the record checks it
         latency_ms=latency,
         samples_ms=samples,
@@ -162,8 +172,6 @@ def _times(row: Mapping[str, str]) -> tuple[float | None, tuple[float, ...]]:
 
 def _step(row: Mapping[str, str]) -> tuple[Request, ...]:
     """One request an entry; a cell with one entry holds for all."""
-    if "new_tokens" not in row:
-        raise SchemaError("new_tokens is empty")
     cells = {name: _listed(row[name], name) for name in REQUEST_COLUMNS if name in row}
     length = max(len(entries) for entries in cells.values())
     for name, entries in cells.items():

@@ -92,6 +92,9 @@ def test_a_step_without_a_time_says_why(read):
         ("64,0,1,5,6", "5 cells under 4 columns"),
         ("64", "1 cells under 4 columns"),
         (",0,1,5", "new_tokens is empty"),
+        ("64,,,5", "prefix_tokens, count is empty"),
+        ("64,0,0,5", "a time of a step that computes nothing"),
+        ("0,64,1,5", "a time of a step that computes nothing"),
         ("64.5,0,1,5", "new_tokens = '64.5': must be a whole number"),
         ("-64,0,1,5", "new_tokens = '-64'"),
         ("٣,0,1,5", "new_tokens = '٣'"),
@@ -113,6 +116,19 @@ def test_rows_that_are_no_step_are_skipped_with_the_reason(read, row: str, reaso
     [entry] = imported.skipped
     assert entry.place == "steps.csv:2"
     assert entry.reason.startswith(reason)
+
+
+@pytest.mark.parametrize("column", ["prefix_tokens", "kind", "count", "run"])
+def test_an_empty_cell_is_not_a_default(read, column: str):
+    [entry] = read(f"new_tokens,{column},latency_ms\n1,,5\n").skipped
+    assert entry.reason == f"{column} is empty"
+
+
+@pytest.mark.parametrize("mark", ["\u2028", "\x85", "\x0b", "\x1c"])
+def test_only_ends_of_lines_end_a_row(read, mark: str):
+    imported = read(f"new_tokens,latency_ms,note\r\n64,5,a{mark}b\r65,6,c\n")
+    assert [record.note for record in imported.records] == [f"a{mark}b", "c"]
+    assert imported.skipped == ()
 
 
 @pytest.mark.parametrize(
