@@ -7,6 +7,7 @@ leaves out the record (draft rows, failures), which is then listed.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 from aisim_v41.errors import InvalidInputError
 from aisim_v41.forwards.records import StepRecord, StepTotals
 from aisim_v41.io import forward_pass as fpm
+from aisim_v41.io.fields import require_flag
 from aisim_v41.io.imported import Skipped
 from aisim_v41.plan.request import Request
 from aisim_v41.units import MILLISECOND
@@ -25,6 +27,7 @@ from aisim_v41.writing import replace_file
 MAX_LENGTHS = 1 << 14
 """Most requests of a step whose lengths are listed; of more only sums are written."""
 
+_NO_PROMPT = "a decode that follows no prompt: readers of FPM refuse it"
 _NOTHING_QUEUED = {
     fpm.PREFILLS: 0,
     fpm.PREFILL_TOKENS: 0,
@@ -61,7 +64,7 @@ def write_dynamo_fpm(
 ) -> tuple[Skipped, ...]:
     """Write one message a step; what FPM cannot say is handed back with its reason.
 
-    `read_dynamo_fpm` gives the same steps, times, runs and orders again.
+    `read_dynamo_fpm` gives the same steps, times and runs again, and orders where they grow.
 
     Args:
         steps: Records, or estimates.
@@ -70,13 +73,15 @@ def write_dynamo_fpm(
         worker: ``worker_id`` of estimates; records have that of their run.
 
     Raises:
-        InvalidInputError: something that is neither record nor estimate.
+        InvalidInputError: something that is neither record nor estimate, an argument that has no
+            such value, or a file that cannot be written; what was there is unchanged.
     """
+    require_flag("kv_includes_current", kv_includes_current)
     left_out: list[Skipped] = []
     found: list[tuple[str, int | None, float, dict[str, Any]]] = []
     for place, step in enumerate(steps):
         run, order, latency_s, what = _read(step, place, worker)
-        reason = _unsayable(step, what)
+        reason = _unsayable(step, what, latency_s)
         if reason:
             left_out.append(Skipped(f"step {place}", reason))
         else:
@@ -87,8 +92,11 @@ def write_dynamo_fpm(
         for counter, (run, _, seconds, scheduled) in zip(counters, found, strict=True)
     ]
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(target, "".join(f"{line}\n" for line in lines).encode())
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(target, "".join(f"{line}\n" for line in lines).encode())
+    except OSError as error:
+        raise InvalidInputError(f"{target}: cannot be written ({error})") from None
     return tuple(left_out)
 
 
@@ -113,12 +121,17 @@ def _read(
     return run, order, seconds, tuple(r for r in requests if r.count and r.new_tokens)
 
 
-def _unsayable(step: Any, what: tuple[Request, ...] | StepTotals) -> str:
+def _unsayable(step: Any, what: tuple[Request, ...] | StepTotals, latency_s: float) -> str:
     """Why a step cannot be a message; nothing where it can."""
     if isinstance(step, StepRecord) and step.latency_ms is None:
         return f"no time: {step.status}"
+    if not 0 < latency_s < math.inf:
+        return f"no time: {latency_s:g} s"
     if isinstance(what, StepTotals):
-        return ""
+        empty = what.decode_kv_tokens < what.decode_requests
+        return _NO_PROMPT if empty else ""
+    if any(request.kind == "decode" and not request.prefix_tokens for request in what):
+        return _NO_PROMPT
     if any(request.kind == "verify" for request in what):
         return "rows that verify drafts: FPM describes none"
     return "" if what else "no request with new tokens"

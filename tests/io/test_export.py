@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -99,6 +102,48 @@ def test_what_fpm_cannot_say_is_handed_back(tmp_path: Path):
         ("step 2", "no request with new tokens"),
     ]
     assert len(lines(tmp_path / "f")) == 1
+
+
+@dataclass
+class Priced:
+    """What an estimate has."""
+
+    latency_s: float
+    plan: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(requests=MIXED))
+
+
+@pytest.mark.parametrize("latency_s", [math.nan, math.inf, -math.inf, 0.0, -1.0])
+def test_what_is_no_time_is_no_message(tmp_path: Path, latency_s: float):
+    [entry] = write_dynamo_fpm([Priced(latency_s), Priced(0.5)], tmp_path / "f")
+    assert (entry.place, entry.reason) == ("step 0", f"no time: {latency_s:g} s")
+    assert [record.latency_ms for record in read_dynamo_fpm(tmp_path / "f").records] == [500.0]
+
+
+@pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.parametrize(
+    "step",
+    [
+        (Request(new_tokens=64), Request(new_tokens=1, kind="decode")),
+        StepTotals(decode_requests=4, decode_kv_tokens=3),
+    ],
+)
+def test_decodes_that_follow_no_prompt_are_handed_back(tmp_path: Path, step, counted: bool):
+    records = [StepRecord(step=step, latency_ms=1.0), StepRecord(step=MIXED, latency_ms=2.0)]
+    [entry] = write_dynamo_fpm(records, tmp_path / "f", kv_includes_current=counted)
+    assert entry.reason.startswith("a decode that follows no prompt")
+    back = read_dynamo_fpm(tmp_path / "f", kv_includes_current=counted)
+    assert [record.latency_ms for record in back.records] == [2.0]
+    assert back.skipped == ()
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    for target in (tmp_path, tmp_path / "file" / "below"):
+        with pytest.raises(InvalidInputError, match="cannot be written"):
+            write_dynamo_fpm([StepRecord(step=MIXED, latency_ms=1.0)], target)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    with pytest.raises(InvalidInputError, match="kv_includes_current = 'no'"):
+        write_dynamo_fpm([], tmp_path / "f", kv_includes_current="no")
 
 
 def test_counters_grow_where_orders_do_not(tmp_path: Path):
