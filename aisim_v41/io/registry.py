@@ -25,6 +25,7 @@ from aisim_v41.io.lines import first_line
 from aisim_v41.reading import parse_mapping, read_bytes
 
 _PARQUET = b"PAR1"
+_GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,9 @@ IMPORTERS: Final[Mapping[str, Importer]] = MappingProxyType(
 """Every format by name."""
 
 
-def read_steps(path: str | os.PathLike[str], source: str | None = None, **options: Any) -> Imported:
+def read_steps(
+    path: str | os.PathLike[str], source: str | None = None, /, **options: Any
+) -> Imported:
     """Records of a file of any known format.
 
     Args:
@@ -103,9 +106,19 @@ def sniff(path: str | os.PathLike[str]) -> str:
     file = Path(path)
     found = _folder(file) if file.is_dir() else _file(file)
     if found is None:
+        if file.is_file() and _start(file) == _GZIP:
+            raise SchemaError(f"{file}: compressed with gzip; unpack it first")
         known = "; ".join(f"{entry.name}: {entry.known_by}" for entry in IMPORTERS.values())
         raise SchemaError(f"{file}: of no known format. {known}")
     return found
+
+
+def _start(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(len(_GZIP))
+    except OSError as error:
+        raise SchemaError(f"{file}: cannot be read ({error})") from None
 
 
 def _folder(folder: Path) -> str | None:
@@ -122,8 +135,8 @@ def _file(file: Path) -> str | None:
     if line.startswith(_PARQUET):
         return "aisimulate_fpm"
     if not line.startswith(b"{"):
-        columns = line.split(b",")
-        return "csv" if len(columns) > 1 and b"new_tokens" in (c.strip() for c in columns) else None
+        columns = [cell.strip().strip(b'"') for cell in line.split(b",")]
+        return "csv" if len(columns) > 1 and b"new_tokens" in columns else None
     try:
         return _document(parse_mapping(line, where=str(file)))
     except SchemaError:

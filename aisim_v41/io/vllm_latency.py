@@ -57,7 +57,8 @@ def read_vllm_latency(
 
     Args:
         path: The file with ``avg_latency`` and ``latencies``.
-        input_len: Prompt of each request [tokens]; by default as the twin says.
+        input_len: Prompt of each request [tokens]; by default as the twin says, which it may not
+            contradict.
         output_len: Tokens generated for each; likewise.
         batch_size: Requests in a call; likewise.
         run: Name of the process run; by default that of the file.
@@ -66,7 +67,8 @@ def read_vllm_latency(
     Raises:
         MissingProfileError: there is no such file.
         SchemaError: not such a file, or a twin of another one.
-        InvalidInputError: neither argument nor twin say how long the requests were.
+        InvalidInputError: neither argument nor twin say how long the requests were, or they say
+            different things.
     """
     file = Path(path)
     document = read_mapping(file)
@@ -153,6 +155,10 @@ def _sizes(file: Path, asked: Mapping[str, int | None], arguments: Mapping[str, 
         )
     for name, value in sizes.items():
         require_size(name, value)
+        if value != arguments.get(name, value):
+            raise InvalidInputError(
+                f"{file}: {name} = {value}, but {file.stem}{TWIN} beside it says {arguments[name]}"
+            )
     return _Batch(*(int(sizes[name] or 0) for name in SIZES))
 
 
@@ -170,6 +176,9 @@ def _no_step(batch: _Batch, arguments: Mapping[str, Any]) -> str:
     budget = arguments.get("max_num_batched_tokens")
     if isinstance(budget, int) and batch.tokens > budget:
         return f"{batch.tokens} tokens in steps of at most {budget}: several steps"
+    most = arguments.get("max_num_seqs")
+    if isinstance(most, int) and batch.size > most:
+        return f"{batch.size} requests in steps of at most {most}: several steps"
     return ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -72,6 +73,17 @@ def test_what_is_none_of_them_lists_them(tmp_path: Path, content: str):
             assert f"{entry.name}: {entry.known_by}" in str(caught.value)
 
 
+def test_a_compressed_file_is_named_as_one(tmp_path: Path):
+    (tmp_path / "file").write_bytes(gzip.compress(b"new_tokens,latency_ms\n64,5\n"))
+    with pytest.raises(SchemaError, match="file: compressed with gzip; unpack it first"):
+        read_steps(tmp_path / "file")
+
+
+def test_quoted_columns_are_columns(tmp_path: Path):
+    (tmp_path / "file").write_text('"new_tokens","latency_ms"\n64,5\n')
+    assert len(read_steps(tmp_path / "file").records) == 1
+
+
 def test_a_document_on_one_long_line(tmp_path: Path):
     padding = {"padding": "x" * (5 << 20)}
     document = {"artifact_type": "rank", "results": [], **padding}
@@ -84,6 +96,9 @@ def test_options_go_to_the_importer(tmp_path: Path):
     assert read_steps(found["csv"], run="monday").records[0].run == "monday"
     with pytest.raises(InvalidInputError, match="csv has no option 'runs'; nearest: run"):
         read_steps(found["csv"], runs="monday")
+    for name in ("path", "source"):
+        with pytest.raises(InvalidInputError, match=f"csv has no option '{name}'"):
+            read_steps(found["csv"], "csv", **{name: "x"})
     with pytest.raises(InvalidInputError, match="no format 'dynamo'; nearest: dynamo_fpm"):
         read_steps(found["csv"], "dynamo")
     with pytest.raises(MissingProfileError):

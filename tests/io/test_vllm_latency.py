@@ -64,6 +64,7 @@ def test_what_the_engine_takes_at_once_may_not_be_said(tmp_path: Path):
         ({"n": 2}, "beam search, or several sequences a prompt"),
         ({"enable_prefix_caching": True}, "prefix caching was on"),
         ({"max_num_batched_tokens": 2047}, "2048 tokens in steps of at most 2047: several steps"),
+        ({"max_num_seqs": 3}, "4 requests in steps of at most 3: several steps"),
     ],
 )
 def test_other_calls_are_no_step(tmp_path: Path, arguments, reason):
@@ -74,6 +75,13 @@ def test_other_calls_are_no_step(tmp_path: Path, arguments, reason):
     [remark] = imported.remarks
     assert remark.startswith("whole calls: 4 requests of 512 + ")
     assert remark.endswith(" tokens: 3 calls, median 31 ms")
+
+
+def test_arguments_that_the_twin_contradicts(tmp_path: Path):
+    file = saved(tmp_path, twin())
+    assert len(read_vllm_latency(file, input_len=512, batch_size=4).records) == 1
+    with pytest.raises(InvalidInputError, match=r"input_len = 64, but out\.pytorch\.json .* 512"):
+        read_vllm_latency(file, input_len=64)
 
 
 def test_without_a_twin_the_sizes_are_arguments(tmp_path: Path):
