@@ -44,6 +44,8 @@ GPUS: Mapping[str, str] = MappingProxyType(
     {"b200_sxm": "b200", "b300_sxm": "b300", "h200_sxm": "h200", "h100_sxm": "h100"}
 )
 """Systems that have another name here."""
+RESIDENCIES: Mapping[str, str] = MappingProxyType({"hbm_tp_sharded": "hbm"})
+"""Places of the Engram tables that have another name here."""
 
 _POINT = ("workload_kind", "batch_size", "total_prefill_tokens", "total_kv_read_tokens",
           "partition_policy", "latency_ms")  # fmt: skip
@@ -99,6 +101,8 @@ def read_aisimulate_fpm(
     """
     require_choice("fake_kv", fake_kv, FAKE_KV)
     require_size("block_tokens", block_tokens)
+    if cell is not None and not isinstance(cell, Mapping):
+        raise InvalidInputError(f"cell = {cell!r:.60}: must map columns to values")
     file = Path(path) / FILE_NAME if Path(path).is_dir() else Path(path)
     raw = read_bytes(file, most=MAX_FILE_BYTES)
     sidecar = _sidecar(file, raw)
@@ -195,7 +199,7 @@ def _cell(
         )
         raise InvalidInputError(
             f"{file}: {len(cells)} cells, which must not be mixed. They differ in {differing}. "
-            "Choose with cell={column: value}."
+            "Choose with cell={column: value}, in the shell with --option cell.COLUMN=VALUE."
         )
     ((key, found),) = cells.items()
     return found, dict(zip(identity, key, strict=True))
@@ -258,6 +262,8 @@ def _hints(values: Mapping[str, Any]) -> dict[str, Hint]:
             hints[_NAMES.get(name, f"settings.{name}")] = value
     if isinstance(gpu := hints.get("gpu"), str):
         hints["gpu"] = GPUS.get(gpu, gpu)
+    if isinstance(place := hints.get("settings.engram_residency"), str):
+        hints["settings.engram_residency"] = RESIDENCIES.get(place, place)
     profile = hints.pop("settings.execution_profile", None)
     if profile in ("full", "decoder_bounded"):
         hints["decoder_replay"] = profile == "decoder_bounded"

@@ -45,7 +45,7 @@ def test_what_the_cell_says_of_the_build(tmp_path: Path):
         "settings.comm_quant_mode": "half", "settings.kv_cache_dtype": "fp8",
         "settings.moe_backend": "auto", "settings.attention_backend": "auto",
         "settings.enable_wideep": False, "settings.enable_eplb": False,
-        "settings.engram_residency": "hbm_tp_sharded",
+        "settings.engram_residency": "hbm",
     }  # fmt: skip
 
 
