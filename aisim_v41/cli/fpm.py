@@ -23,6 +23,7 @@ from aisim_v41.cli.options import (
     step_model,
 )
 from aisim_v41.cli.output import print_json, print_text
+from aisim_v41.errors import InvalidInputError
 from aisim_v41.hardware import load_hardware
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.resources import names
@@ -141,6 +142,10 @@ def _fitted(target: str, identity: str | None, regime: str | None, model: str) -
     chosen: str | Path | None = identity
     gpu = target
     if Path(target).is_dir():
+        if identity is not None:
+            raise InvalidInputError(
+                f"--identity {identity}: {target} is one table's folder; give one of the two"
+            )
         chosen = Path(target)
         gpu = read_table(chosen).gpu
     hardware = load_hardware(gpu)

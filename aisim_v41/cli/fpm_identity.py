@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from aisim_v41.cli.options import DEFAULT_MODEL, overrides, step_model
 from aisim_v41.errors import InvalidInputError, SchemaError, nearest
+from aisim_v41.forwards.execution import execution_of
 from aisim_v41.forwards.identity import Build, Identity
 from aisim_v41.hardware import load_hardware
 from aisim_v41.model.description import Model
@@ -24,6 +25,8 @@ RANKS = ("tp", "ep", "dp", "cp", "pp")
 OPTIONAL_FIELDS = ("model", "modality", *RANKS[1:])
 CHANGES, SETTINGS = "set", "settings"
 """Keys of an identity file that hold mappings: policy fields, and further engine settings."""
+EAGER_SETTINGS = ("disable_cuda_graph", "enforce_eager")
+"""Arguments of SGLang and vLLM that are true where every step is launched eagerly."""
 DESCRIBED = ("checkpoint", "engine_build", "image", "topology")
 """Fields in words, which a person may put otherwise than a file does."""
 
@@ -70,6 +73,9 @@ def measured(
     further = own | said.pop(SETTINGS, {}) | settings
     said |= {name: value for name, value in given.items() if value is not None}
     told = {name: value for name, value in hints.items() if name in _FIELDS}
+    for one in (said, told):
+        if "decoder_replay" in one:
+            one["decoder_replay"] = _replay(one)
     _refuse_contradictions(said, told)
     said = told | said
     missing = [name for name in (*PLAN_FIELDS, *BUILD_FIELDS) if name not in said]
@@ -81,7 +87,14 @@ def measured(
         )
     model, hardware = step_model(said.get("model", DEFAULT_MODEL)), load_hardware(said["gpu"])
     parallel = Parallel(**{name: said.get(name, 1) for name in RANKS})
-    runtime = policy(said["engine"], **changed).with_overrides(decoder_replay=_replay(said))
+    runtime = policy(said["engine"], **changed).with_overrides(
+        decoder_replay=said["decoder_replay"]
+    )
+    _refuse_other_launches(runtime, further)
+    execution = execution_of(model, hardware, parallel, runtime)
+    planned = {name: execution[name] for name in set(own) & set(execution)}
+    _refuse_contradictions(planned, {name: own[name] for name in planned}, "--set {}".format)
+    further = {name: value for name, value in further.items() if name not in planned}
     build = Build(
         engine=said["engine"],
         modality=said.get("modality", "text"),
@@ -107,14 +120,32 @@ def option(field: str) -> str:
     return f"--{field.replace('_', '-')}"
 
 
-def _refuse_contradictions(said: Mapping[str, Any], told: Mapping[str, Any]) -> None:
+def _refuse_contradictions(
+    said: Mapping[str, Any], told: Mapping[str, Any], named: Callable[[str], str] = option
+) -> None:
     against = [
-        f"{option(name)} {said[name]} against {value}"
+        f"{named(name)} {said[name]} against {value}"
         for name, value in told.items()
         if name not in DESCRIBED and name in said and said[name] != value
     ]
     if against:
         raise InvalidInputError(f"the measurements say otherwise: {', '.join(against)}")
+
+
+def _refuse_other_launches(runtime: RuntimePolicy, settings: Mapping[str, Any]) -> None:
+    """Refuse a policy with graphs for an engine that was told to launch eagerly, and the reverse.
+
+    The setting alone would not keep the two apart: a plan is matched by its policy.
+    """
+    for name in EAGER_SETTINGS:
+        value = settings.get(name)
+        eager = runtime.decode_execution == "eager"
+        if isinstance(value, bool) and value != eager:
+            wanted = "eager" if value else "full_graph"
+            raise InvalidInputError(
+                f"the measurements say otherwise: setting {name} = {str(value).lower()}, but "
+                f"decode_execution is {runtime.decode_execution}; --set decode_execution={wanted}"
+            )
 
 
 def identity_file(path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_text
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from inspect import signature
 from pathlib import Path
@@ -45,7 +46,11 @@ def import_files(
     ] = AUTO,
     options: Annotated[
         list[str] | None,
-        typer.Option("--option", metavar="NAME=VALUE", help="Of the format; repeatable."),
+        typer.Option(
+            "--option",
+            metavar="NAME=VALUE",
+            help="Of the format, such as run=monday or cell.tp=4; repeatable.",
+        ),
     ] = None,
     run: Annotated[Text, typer.Option("--run", help="Process run that measured.")] = None,
     regime: Annotated[Text, typer.Option("--regime", help="Label of the conditions.")] = None,
@@ -86,33 +91,44 @@ def import_files(
     json: JsonOption = False,
 ) -> None:
     """Add measured forwards to the table of their identity, or begin one."""
-    from aisim_v41.forwards.store import add_to_table, read_table
+    from aisim_v41.forwards.store import SIDECAR, add_to_table, folder_of, read_table
     from aisim_v41.forwards.table import NOT_STATED, StepTable
 
     if out is None and not dry_run:
         raise InvalidInputError("--out FOLDER is missing: where the table goes; or give --dry-run")
     filed = identity_file(identity) if identity is not None else {}
-    named = {name: value for name, value in (("run", run), ("regime", regime)) if value}
-    read = _read(files, form, timer or filed.get("timer"), {**named, **_pairs(options)})
+    named: dict[str, Any] = {n: v for n, v in (("run", run), ("regime", regime)) if v}
+    named |= _nested(_pairs(options))
+    formats = _formats(files, form)
+    read = _read(formats, timer or filed.get("timer"), named)
     given = {
         "gpu": gpu, "tp": tp, "ep": ep, "model": model, "engine": engine,
         "decoder_replay": decoder_replay, "checkpoint": checkpoint, "engine_build": engine_build,
         "image": image, "topology": topology, "modality": modality, "timer": timer,
     }  # fmt: skip
-    known = measured(given, changes, _pairs(settings), filed, _hints(read))
+    known = measured(given, changes, _pairs(settings), filed, _hints(read, formats))
+    sources = [_source(path) for path in read]
+    _refuse_copies(sources, [])
     table = StepTable(
         identity=known.identity,
         records=tuple(record for one in read.values() for record in one.records),
         licence=licence or NOT_STATED,
         notice=notice,
-        sources=tuple(_source(path) for path in read),
+        sources=tuple(sources),
         remarks=tuple(dict.fromkeys(text for one in read.values() for text in one.remarks)),
     )
     _check(table, known, read)
-    folder = None
-    if out is not None and not dry_run:
-        folder = add_to_table(table, _root(out, table))
-    records = len(table.records if folder is None else read_table(folder).records)
+    folder, records = None, len(table.records)
+    if out is not None:
+        root = _root(out, table)
+        place = folder_of(table, root)
+        if (place / SIDECAR).exists():
+            there = read_table(place)
+            _refuse_copies(sources, there.sources)
+            records = len(there.merged(table).records)
+        if not dry_run:
+            folder = add_to_table(table, root)
+            records = len(read_table(folder).records)
     if json:
         print_json(_document(table, read, folder, records))
     else:
@@ -131,48 +147,109 @@ def _pairs(texts: list[str] | None) -> dict[str, Any]:
             continue
         try:
             number = json_text.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             number = value
         found[name] = number if isinstance(number, (int, float)) else value
     return found
 
 
-def _read(
-    files: Sequence[Path], form: str, timer: str | None, options: Mapping[str, Any]
-) -> dict[Path, Imported]:
-    """What each file holds; formats that do not say which timer they had are told."""
-    from aisim_v41.io import IMPORTERS, read_steps, sniff
-
-    found: dict[Path, Imported] = {}
-    for path in files:
-        name = sniff(path) if form == AUTO else form
-        takes = signature(IMPORTERS[name].read).parameters if name in IMPORTERS else {}
-        told = {"timer": timer} if timer and "timer" in takes else {}
-        found[path] = read_steps(path, name, **{**told, **options})
+def _nested(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options, those called NAME.KEY as entries of a mapping NAME."""
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        outer, dot, key = name.partition(".")
+        if not dot:
+            found[name] = value
+            continue
+        inner = found.setdefault(outer, {})
+        if not isinstance(inner, dict):
+            raise InvalidInputError(f"--option {outer}: given as a value and as {name}")
+        inner[key] = value
     return found
 
 
-def _hints(read: Mapping[Path, Imported]) -> dict[str, Any]:
-    """What all files say of the build; they may not contradict each other."""
+def _formats(files: Sequence[Path], form: str) -> dict[Path, str]:
+    """Format of each file, by name or by what it holds."""
+    from aisim_v41.io import sniff
+
+    return {path: sniff(path) if form == AUTO else form for path in files}
+
+
+def _read(
+    formats: Mapping[Path, str], timer: str | None, options: Mapping[str, Any]
+) -> dict[Path, Imported]:
+    """What each file holds; formats that do not say which timer they had are told.
+
+    What such a format takes for granted without being told is not what the file says of its build.
+    """
+    from aisim_v41.io import IMPORTERS, read_steps
+
+    found: dict[Path, Imported] = {}
+    for path, name in formats.items():
+        takes = signature(IMPORTERS[name].read).parameters if name in IMPORTERS else {}
+        told = {"timer": timer} if timer and "timer" in takes else {}
+        given = {**told, **options}
+        imported = read_steps(path, name, **given)
+        if "timer" in takes and "timer" not in given:
+            said = {k: v for k, v in imported.build_hints.items() if k != "timer"}
+            imported = replace(imported, build_hints=said)
+        found[path] = imported
+    return found
+
+
+def _hints(read: Mapping[Path, Imported], formats: Mapping[Path, str]) -> dict[str, Any]:
+    """What the files say of the build; they may not contradict each other.
+
+    Files of one format say the same things: one that is silent where another speaks was measured in
+    a build of its own, or lacks what would say so.
+    """
     found: dict[str, tuple[Path, Any]] = {}
+    firsts: dict[str, Path] = {}
     for path, imported in read.items():
-        for name, value in imported.build_hints.items():
-            first, other = found.setdefault(name, (path, value))
-            if other != value:
-                raise InvalidInputError(
-                    f"{first} says {name} = {other}, {path} says {value}: import them apart"
-                )
+        said = imported.build_hints
+        first = firsts.setdefault(formats[path], path)
+        for name in dict.fromkeys((*read[first].build_hints, *said)):
+            _require_same(name, first, read[first].build_hints.get(name), path, said.get(name))
+        for name, value in said.items():
+            place, other = found.setdefault(name, (path, value))
+            _require_same(name, place, other, path, value)
     return {name: value for name, (_, value) in found.items()}
+
+
+def _require_same(name: str, first: Path, ours: object, path: Path, theirs: object) -> None:
+    if ours != theirs:
+        raise InvalidInputError(
+            f"{first} says {_say(name, ours)}, {path} says {_say(name, theirs)}: import them apart"
+        )
+
+
+def _say(name: str, value: object) -> str:
+    return f"nothing of {name}" if value is None else f"{name} = {value}"
+
+
+def _refuse_copies(
+    sources: Sequence[Mapping[str, str]], there: Sequence[Mapping[str, str]]
+) -> None:
+    """Refuse one content under two names: one run would count as two."""
+    names = {source["sha256"]: source["file"] for source in there if "sha256" in source}
+    for source in sources:
+        name = names.setdefault(source.get("sha256", ""), source["file"])
+        if name != source["file"] and "sha256" in source:
+            raise InvalidInputError(
+                f"{source['file']} holds what {name} holds, to the byte: the same measurements "
+                "twice are not two runs; leave one out"
+            )
 
 
 def _source(path: Path) -> dict[str, str]:
     """The file by name and content; where it lay says something about a machine."""
-    named = {"file": path.name}
+    named = {"file": path.name or path.resolve().name or "/"}
     return named | {"sha256": sha256(path.read_bytes()).hexdigest()} if path.is_file() else named
 
 
 def _check(table: StepTable, known: Measured, read: Mapping[Path, Imported]) -> None:
     """Refuse a table without a record, and steps that this policy could not have run."""
+    from aisim_v41.forwards.records import StepTotals
     from aisim_v41.plan.compatibility import check_requests
 
     if not table.records:
@@ -180,10 +257,11 @@ def _check(table: StepTable, known: Measured, read: Mapping[Path, Imported]) -> 
         told = "; ".join(reasons[:SHOWN_REASONS]) or "nothing in it"
         raise InvalidInputError(f"no measured step in {', '.join(map(str, read))}: {told}")
     for step, record in {record.step: record for record in table.measured}.items():
-        if record.requests is None or not isinstance(step, tuple):
-            continue
         try:
-            check_requests(known.model, known.policy, record.requests)
+            if isinstance(step, StepTotals):
+                step.require_fit(known.model.max_context)
+            if record.requests is not None:
+                check_requests(known.model, known.policy, record.requests)
         except AisimError as error:
             raise InvalidInputError(
                 f"{record.source or record.point}: was measured, but could not have run under this "
@@ -236,7 +314,7 @@ def _lines(
         lines += [f"  note: {remark}" for remark in one.remarks]
     lines += ["", table.identity.text(), ""]
     if folder is None:
-        lines.append(f"nothing written; {records} records would be added")
+        lines.append(f"nothing written; the table would hold {records} records")
     else:
         root = folder.parents[3]
         lines.append(f"written to {folder}, which holds {records} records")

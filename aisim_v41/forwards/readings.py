@@ -50,6 +50,18 @@ def require_variance(name: str, value: object, count: int, total: int | None) ->
         )
 
 
+def require_fit(name: str, total: int, count: int, longest: int) -> None:
+    """Refuse a sum that does not fit its contexts.
+
+    Raises:
+        InvalidInputError: names the field, its value and the contexts.
+    """
+    if total > count * longest:
+        raise InvalidInputError(
+            f"StepTotals.{name} = {total}: does not fit {count} contexts of {longest} tokens"
+        )
+
+
 def even(total: int, count: int) -> Lengths:
     """Whole lengths that differ by one at most."""
     if not count:
@@ -97,7 +109,7 @@ def decode_readings(
         InvalidInputError: the sum does not fit the contexts.
     """
     known = decode_lengths_determined(count, total, variance)
-    _require_fit("decode_kv_tokens", total, count, max_context - 1)
+    require_fit("decode_kv_tokens", total, count, max_context - 1)
     if known is not None:
         return (known,)
     shortest, longest = 0, min(total, max_context - 1)
@@ -127,7 +139,7 @@ def prefill_readings(count: int, tokens: int, past: int, max_context: int) -> tu
     Raises:
         InvalidInputError: the sums do not fit the contexts.
     """
-    _require_fit("prefill_tokens + prefill_kv_tokens", tokens + past, count, max_context)
+    require_fit("prefill_tokens + prefill_kv_tokens", tokens + past, count, max_context)
     if not count:
         return ((),)
     readings = (
@@ -200,13 +212,6 @@ def _listed(lengths: Lengths) -> list[int]:
 def _grouped(news: list[int], pasts: list[int]) -> Prompts:
     pairs = Counter(zip(news, pasts, strict=True))
     return tuple((new, past, count) for (new, past), count in pairs.items())
-
-
-def _require_fit(name: str, total: int, count: int, longest: int) -> None:
-    if total > count * longest:
-        raise InvalidInputError(
-            f"StepTotals.{name} = {total}: does not fit {count} contexts of {longest} tokens"
-        )
 
 
 def _groups(lengths: Sequence[tuple[int, int]]) -> Lengths:

@@ -11,6 +11,7 @@ from aisim_v41.forwards.readings import (
     decode_lengths_determined,
     decode_readings,
     prefill_readings,
+    require_fit,
     require_variance,
 )
 from aisim_v41.plan.request import MAX_TOKENS, Request
@@ -126,6 +127,24 @@ class StepTotals:
         if prefills == 1:
             prefill = [Request(new_tokens=tokens, prefix_tokens=past)]
         return (*prefill, *_decodes(lengths))
+
+    def require_fit(self, max_context: int) -> None:
+        """Refuse sums that no requests of a model can have.
+
+        Args:
+            max_context: Longest context of the model [tokens].
+
+        Raises:
+            InvalidInputError: the sums do not fit that many contexts.
+        """
+        computed, past = self.prefill_tokens, self.prefill_kv_tokens
+        require_fit(
+            "prefill_tokens + prefill_kv_tokens", computed + past, self.prefill_requests,
+            max_context,
+        )  # fmt: skip
+        require_fit(
+            "decode_kv_tokens", self.decode_kv_tokens, self.decode_requests, max_context - 1
+        )
 
     def extremes(self, max_context: int) -> tuple[tuple[Request, ...], ...]:
         """Readings of the sums between which a count lies; what for is in docs/forwards.md.

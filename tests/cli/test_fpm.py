@@ -38,6 +38,13 @@ def test_list_names_every_identity(root: Path, table: Path):
     assert table.name not in everything.stdout
 
 
+def test_a_folder_is_one_identity(table: Path):
+    for verb in ("fit", "report"):
+        told = inside("fpm", verb, str(table), "--identity", "another", "--json")
+        assert (told.returncode, told.stdout) == (2, "")
+        assert told.stderr.startswith("aisim-v41: --identity another: ")
+
+
 def test_fit_tells_terms_noise_and_errors(table: Path):
     told = inside("fpm", "fit", str(table))
     assert told.returncode == 0, told.stderr
