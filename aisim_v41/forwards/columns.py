@@ -42,6 +42,13 @@ REQUESTS: Final = (
 """Lists of one length, an entry a request, in the order of the fields of `Request`; empty in rows
 of sums."""
 
+ADDED: Final = (
+    Column("image_tokens", "wholes", "token", "rows of each that belong to images"),
+)  # fmt: skip
+"""Further fields of `Request`, as `REQUESTS`, at the end of the file. A file has such a column only
+where a request has another value than the field's default: so files from before there was such a
+field are read as they were meant, and files without such requests stay the same to the byte."""
+
 SUMS: Final = (
     Column("prefill_requests", "whole", "1", "requests that prefill", True),
     Column("prefill_tokens", "whole", "token", "tokens that they compute", True),
@@ -70,4 +77,4 @@ MEASURED: Final = (
 )  # fmt: skip
 
 COLUMNS: Final = (*REQUESTS, *SUMS, *MEASURED)
-"""Every column, in the order of the file."""
+"""Columns of every file, in its order; those of `ADDED` that it has come after them."""

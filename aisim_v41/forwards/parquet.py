@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from itertools import accumulate, chain
 from operator import attrgetter
 from typing import Any
 
 from aisim_v41.errors import InvalidInputError, SchemaError
-from aisim_v41.forwards.columns import COLUMNS, MEASURED, REQUESTS, SUMS, Column
+from aisim_v41.forwards.columns import ADDED, COLUMNS, MEASURED, REQUESTS, SUMS, Column
 from aisim_v41.forwards.records import StepRecord, StepTotals
 from aisim_v41.plan.request import Request
 from aisim_v41.tables.arrow import arrow, check_names, open_parquet, parquet_bytes, parquet_errors
@@ -18,7 +19,23 @@ _WHAT = "a table of forwards"
 _REQUEST_NAMES = tuple(column.name for column in REQUESTS)
 _SUM_NAMES = tuple(column.name for column in SUMS)
 _MEASURED_NAMES = tuple(column.name for column in MEASURED)
-_MAY_BE_NONE = {column.name for column in COLUMNS if column.nullable}
+_MAY_BE_NONE = {column.name for column in (*COLUMNS, *ADDED) if column.nullable}
+_DEFAULTS = {field.name: field.default for field in fields(Request)}
+
+
+def columns_of(records: Sequence[StepRecord]) -> tuple[Column, ...]:
+    """Columns of a file of these records: of `ADDED` those that say something."""
+    said = [
+        column
+        for column in ADDED
+        if any(
+            getattr(request, column.name) != _DEFAULTS[column.name]
+            for record in records
+            if not isinstance(record.step, StepTotals)
+            for request in record.step
+        )
+    ]
+    return (*COLUMNS, *said)
 
 
 def encode(records: Sequence[StepRecord]) -> bytes:
@@ -29,10 +46,11 @@ def encode(records: Sequence[StepRecord]) -> bytes:
     requests = list(chain.from_iterable(steps))
     step_ends = [0, *accumulate(map(len, steps))]
     arrays = []
-    for column in COLUMNS:
+    columns = columns_of(records)
+    for column in columns:
         of = attrgetter(column.name)
         kind = _type(pyarrow, column)
-        if column in REQUESTS:
+        if column in REQUESTS or column in ADDED:
             values = pyarrow.array(list(map(of, requests)), type=kind.value_type)
             ends = pyarrow.array(step_ends, type=pyarrow.int32())
             arrays.append(pyarrow.ListArray.from_arrays(ends, values))
@@ -40,7 +58,7 @@ def encode(records: Sequence[StepRecord]) -> bytes:
             arrays.append(pyarrow.array([None if s is None else of(s) for s in sums], type=kind))
         else:
             arrays.append(pyarrow.array(list(map(of, records)), type=kind))
-    names = [column.name for column in COLUMNS]
+    names = [column.name for column in columns]
     return parquet_bytes(pyarrow.Table.from_arrays(arrays, names=names), level=_LEVEL)
 
 
@@ -54,9 +72,10 @@ def decode(raw: bytes, *, where: str) -> tuple[StepRecord, ...]:
     pyarrow, _ = arrow()
     with parquet_errors(where):
         file = open_parquet(raw, where=where, what=_WHAT)
-        names = [column.name for column in COLUMNS]
-        check_names(list(file.schema_arrow.names), names, where=where, what=_WHAT)
-        for column in COLUMNS:
+        names = list(file.schema_arrow.names)
+        present = (*COLUMNS, *(column for column in ADDED if column.name in names))
+        check_names(names, [column.name for column in present], where=where, what=_WHAT)
+        for column in present:
             found, wanted = file.schema_arrow.field(column.name).type, _type(pyarrow, column)
             if found != wanted:
                 raise SchemaError(
@@ -66,7 +85,7 @@ def decode(raw: bytes, *, where: str) -> tuple[StepRecord, ...]:
         table.validate(full=True)
         columns = {
             column.name: _values(pyarrow, column, table.column(column.name), where)
-            for column in COLUMNS
+            for column in present
         }
     return _records(columns, where)
 
@@ -109,14 +128,15 @@ def _require_values(column: Column, array: Any, where: str) -> None:
 
 def _records(columns: dict[str, list[Any]], where: str) -> tuple[StepRecord, ...]:
     lengths, _ = columns[_REQUEST_NAMES[0]]
-    for name in _REQUEST_NAMES:
+    names = (*_REQUEST_NAMES, *(column.name for column in ADDED if column.name in columns))
+    for name in names:
         for row, (found, wanted) in enumerate(zip(columns[name][0], lengths, strict=True)):
             if found != wanted:
                 raise SchemaError(
                     f"{where}: row {row}: {name} has {found} entries, {_REQUEST_NAMES[0]} "
                     f"{wanted}; there is one for each request"
                 )
-    rows = zip(*(columns[name][1] for name in _REQUEST_NAMES), strict=True)
+    rows = zip(*(columns[name][1] for name in names), strict=True)
     entries = list(rows)
     sums = list(zip(*(columns[name] for name in _SUM_NAMES), strict=True))
     sample_counts, samples = columns["samples_ms"]
@@ -128,7 +148,7 @@ def _records(columns: dict[str, list[Any]], where: str) -> tuple[StepRecord, ...
         try:
             records.append(
                 StepRecord(
-                    step=_step(entries[place : place + length], sums[row], known),
+                    step=_step(names, entries[place : place + length], sums[row], known),
                     samples_ms=tuple(samples[taken : taken + sample_counts[row]]),
                     **{name: values[row] for name, values in measured.items()},
                 )
@@ -140,7 +160,10 @@ def _records(columns: dict[str, list[Any]], where: str) -> tuple[StepRecord, ...
 
 
 def _step(
-    entries: Sequence[tuple[Any, ...]], sums: tuple[Any, ...], known: dict[Any, Request]
+    names: Sequence[str],
+    entries: Sequence[tuple[Any, ...]],
+    sums: tuple[Any, ...],
+    known: dict[Any, Request],
 ) -> tuple[Request, ...] | StepTotals:
     """Requests of a row, equal ones made once; or its sums."""
     has_sums = any(value is not None for value in sums)
@@ -156,6 +179,6 @@ def _step(
     for entry in entries:
         request = known.get(entry)
         if request is None:
-            request = known[entry] = Request(**dict(zip(_REQUEST_NAMES, entry, strict=True)))
+            request = known[entry] = Request(**dict(zip(names, entry, strict=True)))
         requests.append(request)
     return tuple(requests)

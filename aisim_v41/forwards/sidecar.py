@@ -10,15 +10,15 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from aisim_v41.errors import InvalidInputError, SchemaError
-from aisim_v41.forwards.columns import COLUMNS
+from aisim_v41.forwards.columns import ADDED, COLUMNS, Column
 from aisim_v41.forwards.identity import Identity
+from aisim_v41.forwards.parquet import columns_of
 from aisim_v41.forwards.records import StepRecord
 from aisim_v41.forwards.table import StepTable
 from aisim_v41.tables.sidecar import agree, check_fields, digest
 
 KIND: Final = "forward_table"
 SCHEMA_VERSION: Final = 1
-_UNITS: Final = {column.name: column.unit for column in COLUMNS}
 
 FIELDS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -60,12 +60,16 @@ def sidecar_of(table: StepTable, raw: bytes) -> dict[str, Any]:
         "sha256": digest(raw),
         "rows": len(table.records),
         "statuses": table.statuses(),
-        "units": dict(_UNITS),
+        "units": _units(columns_of(table.records)),
         "licence": table.licence,
         "notice": table.notice,
         "sources": [dict(source) for source in table.sources],
         "remarks": list(table.remarks),
     }
+
+
+def _units(columns: Sequence[Column]) -> dict[str, str]:
+    return {column.name: column.unit for column in columns}
 
 
 def check_sidecar(sidecar: Mapping[str, Any], *, where: str) -> None:
@@ -76,7 +80,8 @@ def check_sidecar(sidecar: Mapping[str, Any], *, where: str) -> None:
     """
     check_fields(sidecar, FIELDS, kind=KIND, version=SCHEMA_VERSION, where=where,
                  written_by="aisim_v41.forwards.store")  # fmt: skip
-    agree(where, "units", sidecar["units"], _UNITS, "convert the values")
+    added = [column for column in ADDED if column.name in sidecar["units"]]
+    agree(where, "units", sidecar["units"], _units([*COLUMNS, *added]), "convert the values")
     agree(where, "file", sidecar["file"], file_name(sidecar["sha256"]),
           "the file of the rows is named by its digest")  # fmt: skip
 
@@ -109,6 +114,8 @@ def table_from(
         table.plan_setting()
     except (InvalidInputError, SchemaError) as error:
         raise SchemaError(f"{where}: {error}") from None
+    agree(where, "units", sidecar["units"], _units(columns_of(table.records)),
+          "the sidecar belongs to another table")  # fmt: skip
     agree(where, "rows", sidecar["rows"], len(records), "the sidecar belongs to another table")
     agree(where, "statuses", sidecar["statuses"], table.statuses(), "count them again")
     return table

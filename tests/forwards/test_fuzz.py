@@ -205,6 +205,40 @@ def test_columns_of_other_names_order_or_type(copies: Copies, name: str):
             assert f"column {name} holds" in refused(copies.new(parquet(empty)))
 
 
+IMAGES = StepTable(
+    identity=identity(modality="image"),
+    records=[StepRecord(step=(Request(new_tokens=64, image_tokens=40),), latency_ms=2.0)],
+    sources=({"file": "a.csv"},),
+)
+
+
+def test_a_column_that_came_later_is_there_where_it_says_something(tmp_path: Path, copies: Copies):
+    assert copies.rows().column_names == NAMES
+    folder = publish_table(IMAGES, tmp_path / "images")
+    assert read_table(folder) == IMAGES
+    file = json.loads((folder / "table.json").read_text())["file"]
+    rows = pq.read_table(folder / file)
+    assert rows.column_names == [*NAMES, "image_tokens"]
+    assert rows.column("image_tokens").to_pylist() == [[40]]
+
+
+def test_rows_of_images_are_not_read_as_text(copies: Copies):
+    """A column that the sidecar does not name, and one that only the sidecar names."""
+    entries = [[0] * len(counts) for counts in copies.rows().column("count").to_pylist()]
+    entries[0][0] = 5
+    rows = copies.rows().append_column("image_tokens", pa.array(entries, pa.list_(pa.int64())))
+    assert "units" in refused(copies.new(parquet(rows)))
+    units = {**copies.sidecar["units"], "image_tokens": "token"}
+    assert "units" in refused(copies.new(units=units))
+    assert "units" in refused(copies.new(parquet(rows), units={**units, "image_tokens": "row"}))
+    [first, *_] = read_table(copies.new(parquet(rows), units=units)).records
+    assert first.step[0].image_tokens == 5
+    for wrong in ([[5, 0]] * 4, [[None, 0, 0], *entries[1:]], [[99, 0, 0], *entries[1:]]):
+        column = pa.array(wrong, pa.list_(pa.int64()))
+        changed = copies.rows().append_column("image_tokens", column)
+        assert "image_tokens" in refused(copies.new(parquet(changed), units=units))
+
+
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.name)
 def test_values_that_are_not_there(copies: Copies, column):
     said = copies.new(changed(copies.rows(), column.name, 0, None))

@@ -64,6 +64,9 @@ requests = st.one_of(
         ),
         st.integers(1, 1 << 20), st.sampled_from(["cached", "missing", "snapshot"]), st.booleans(),
     ),
+    st.builds(
+        lambda new, rows: Request(new_tokens=new, image_tokens=min(new, rows)), lengths, lengths
+    ),
     st.builds(lambda prefix: Request(new_tokens=1, prefix_tokens=prefix, kind="decode"), lengths),
     st.builds(
         lambda new, prefix: Request(new_tokens=new, prefix_tokens=prefix, kind="verify"),
