@@ -18,11 +18,14 @@ from aisim_v41.cli.output import print_json, print_text
 from aisim_v41.errors import AisimError, InvalidInputError
 
 if TYPE_CHECKING:
+    from aisim_v41.forwards.records import StepRecord
     from aisim_v41.forwards.table import StepTable
     from aisim_v41.io import Imported
 
 AUTO = "auto"
 SHOWN_REASONS = 5
+WITHOUT_DRAFTS = ("dynamo_fpm", "self_benchmark", "aisimulate_fpm")
+"""Formats of forward pass metrics, which have no field for the rows that verify drafts."""
 
 Text = str | None
 
@@ -117,7 +120,7 @@ def import_files(
         sources=tuple(sources),
         remarks=tuple(dict.fromkeys(text for one in read.values() for text in one.remarks)),
     )
-    _check(table, known, read)
+    _check(table, known, read, formats)
     folder, records = None, len(table.records)
     if out is not None:
         root = _root(out, table)
@@ -247,7 +250,12 @@ def _source(path: Path) -> dict[str, str]:
     return named | {"sha256": sha256(path.read_bytes()).hexdigest()} if path.is_file() else named
 
 
-def _check(table: StepTable, known: Measured, read: Mapping[Path, Imported]) -> None:
+def _check(
+    table: StepTable,
+    known: Measured,
+    read: Mapping[Path, Imported],
+    formats: Mapping[Path, str],
+) -> None:
     """Refuse a table without a record, and steps that this policy could not have run."""
     from aisim_v41.forwards.records import StepTotals
     from aisim_v41.plan.compatibility import check_requests
@@ -256,7 +264,19 @@ def _check(table: StepTable, known: Measured, read: Mapping[Path, Imported]) -> 
         reasons = [reason for one in read.values() for reason in one.reasons()]
         told = "; ".join(reasons[:SHOWN_REASONS]) or "nothing in it"
         raise InvalidInputError(f"no measured step in {', '.join(map(str, read))}: {told}")
+    if known.policy.speculation != "off":
+        for path, one in read.items():
+            decodes = next(filter(_decodes, one.records), None)
+            if formats[path] in WITHOUT_DRAFTS and decodes is not None:
+                raise InvalidInputError(
+                    f"{decodes.source}: {formats[path]} counts a request that verifies drafts as "
+                    "a decode of one token, so its steps are not known with speculation = "
+                    f"{known.policy.speculation!r}; give steps as a CSV file of kind verify"
+                )
+    text_only = table.identity.build.modality == "text"
     for step, record in {record.step: record for record in table.measured}.items():
+        if text_only and any(request.image_tokens for request in record.requests or ()):
+            raise InvalidInputError(f"{record.source}: rows of images, but --modality is text")
         try:
             if isinstance(step, StepTotals):
                 step.require_fit(known.model.max_context)
@@ -267,6 +287,14 @@ def _check(table: StepTable, known: Measured, read: Mapping[Path, Imported]) -> 
                 f"{record.source or record.point}: was measured, but could not have run under this "
                 f"identity: {error}"
             ) from None
+
+
+def _decodes(record: StepRecord) -> bool:
+    from aisim_v41.forwards.records import StepTotals
+
+    if isinstance(record.step, StepTotals):
+        return record.step.decode_requests > 0
+    return any(request.kind == "decode" for request in record.step)
 
 
 def _root(out: Path, table: StepTable) -> Path:

@@ -34,6 +34,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "kind": "prefill, decode or verify; prefill where there is no such column",
     "count": "requests alike; 1 where there is no such column",
     "prompt_tokens": "length of the whole prompt, where it goes on after the step",
+    "image_tokens": "new tokens that belong to images; 0 where there is no such column",
     "latency_ms": "time of the step [ms]",
     "latency_s": "time of the step [s]",
     "latency_us": "time of the step [us]",
@@ -48,9 +49,11 @@ COLUMNS: Final[Mapping[str, str]] = {
     "status": "how the measurement ended; ok where there is no such column",
     "note": "anything else",
 }
-NEVER_EMPTY = ("new_tokens", "prefix_tokens", "kind", "count", "run")
+NEVER_EMPTY = ("new_tokens", "prefix_tokens", "kind", "count", "image_tokens", "run")
 """What a row must say where the file has the column: the default is for files that have not."""
-REQUEST_COLUMNS = ("new_tokens", "prefix_tokens", "kind", "count", "prompt_tokens")
+REQUEST_COLUMNS = (
+    "new_tokens", "prefix_tokens", "kind", "count", "prompt_tokens", "image_tokens",
+)  # fmt: skip
 
 
 def read_csv_steps(
@@ -189,6 +192,7 @@ def _request(cells: Mapping[str, str]) -> Request:
         kind=cells.get("kind", "prefill"),  # type: ignore[arg-type]  # the request checks it
         count=_whole(cells.get("count", "1"), "count"),
         prompt_tokens=None if prompt is None else _whole(prompt, "prompt_tokens"),
+        image_tokens=_whole(cells.get("image_tokens", "0"), "image_tokens"),
     )
 
 

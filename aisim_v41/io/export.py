@@ -134,6 +134,8 @@ def _unsayable(step: Any, what: tuple[Request, ...] | StepTotals, latency_s: flo
         return _NO_PROMPT
     if any(request.kind == "verify" for request in what):
         return "rows that verify drafts: FPM describes none"
+    if any(request.image_tokens for request in what):
+        return "rows of images: FPM describes none"
     return "" if what else "no request with new tokens"
 
 

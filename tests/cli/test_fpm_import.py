@@ -210,6 +210,29 @@ def test_sums_that_could_not_have_run_are_refused(tmp_path: Path):
     assert "does not fit 4 contexts" in told.stderr
 
 
+@pytest.mark.parametrize("contexts", [None, 0.0], ids=["sums", "requests"])
+def test_decodes_of_an_engine_that_drafts_are_not_known(tmp_path: Path, contexts):
+    """Forward pass metrics say one decode where a request verified several rows."""
+    file, drafts = tmp_path / "log.jsonl", ("--set", "speculation=dspark", "--dry-run")
+    json_lines(file, [message(load(1, 64, 0, 0, 0))])
+    assert answer(str(file), *BUILD, *drafts)["records"] == 1
+    json_lines(file, [message(load(0, 0, 0, 4, 8192, contexts=contexts))])
+    told = inside("fpm", "import", str(file), *BUILD, *drafts)
+    assert told.returncode == 2
+    assert "log.jsonl:1: dynamo_fpm counts a request that verifies drafts" in told.stderr
+    measured = str(csv(tmp_path / "a.csv"))
+    assert answer(measured, *BUILD, *drafts)["records"] == 25
+
+
+def test_rows_of_images_are_not_those_of_a_build_of_text(tmp_path: Path):
+    file = tmp_path / "a.csv"
+    file.write_text("new_tokens,image_tokens,latency_ms\n640,576,9.5\n")
+    told = inside("fpm", "import", str(file), *BUILD, "--dry-run")
+    assert told.returncode == 2
+    assert "a.csv:2: rows of images, but --modality is text" in told.stderr
+    answer(str(file), *BUILD, "--modality", "image", "--out", str(tmp_path))
+
+
 @pytest.mark.parametrize("name", ["disable_cuda_graph", "enforce_eager"])
 def test_eager_steps_are_not_those_of_graphs(tmp_path: Path, name: str):
     measured = str(csv(tmp_path / "a.csv"))

@@ -50,6 +50,14 @@ def test_lists_are_requests_and_single_entries_hold_for_all(read):
     )
 
 
+def test_rows_of_images(read):
+    imported = read("new_tokens,image_tokens,latency_ms\n64;32,40;0,5\n64,65,5\n")
+    assert imported.records[0].step == (
+        Request(new_tokens=64, image_tokens=40), Request(new_tokens=32),
+    )  # fmt: skip
+    assert imported.skipped[0].reason.startswith("Request.image_tokens = 65")
+
+
 def test_columns_that_are_not_there(read):
     [record] = read("new_tokens,latency_ms\n64,5\n").records
     assert record.step == (Request(new_tokens=64),)

@@ -93,6 +93,7 @@ def test_what_fpm_cannot_say_is_handed_back(tmp_path: Path):
             StepRecord(step=verify, latency_ms=1.0),
             StepRecord(step=(Request(new_tokens=0, prefix_tokens=4),), latency_ms=1.0),
             StepRecord(step=MIXED, latency_ms=1.0),
+            StepRecord(step=(Request(new_tokens=8, image_tokens=4),), latency_ms=1.0),
         ],
         tmp_path / "f",
     )
@@ -100,6 +101,7 @@ def test_what_fpm_cannot_say_is_handed_back(tmp_path: Path):
         ("step 0", "no time: out_of_memory"),
         ("step 1", "rows that verify drafts: FPM describes none"),
         ("step 2", "no request with new tokens"),
+        ("step 4", "rows of images: FPM describes none"),
     ]
     assert len(lines(tmp_path / "f")) == 1
 
