@@ -127,6 +127,8 @@ class CompiledBuild(CapturedStep):
             if kernels.fusion is not None:
                 policy = policy.with_overrides(fusion=kernels.fusion)
             inventory = kernels.prefill if place == PREFILL else kernels.decode[place]
+            if inventory is not None:
+                inventory = inventory.running(drafts=policy.speculation != "off")
             self._made[key] = compiled_op(
                 self.model, self.hardware, self.parallel, policy, inventory
             )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ class Inventory:
         head_multiple: local query heads are padded to a multiple of this in that kernel.
         beside: operators that run on side streams.
         more: kernels beyond the operators of the graph: (operator that they serve, how many).
+        verify: the same, of steps that verify drafts alone.
         converted: tensors that leave their kernel in the precision of the next product.
         laws: (law, the one that prices this build's kernel instead).
     """
@@ -60,6 +61,11 @@ class Inventory:
     more: tuple[tuple[str, int], ...]
     converted: frozenset[str]
     laws: tuple[tuple[str, str], ...] = ()
+    verify: tuple[tuple[str, int], ...] = ()
+
+    def running(self, *, drafts: bool) -> Inventory:
+        """The kernels of steps that verify drafts, or of those that do not."""
+        return replace(self, more=(*self.more, *self.verify)) if drafts and self.verify else self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +161,9 @@ def _inventory(
     streams: Mapping[str, frozenset[str]],
     where: str,
 ) -> Inventory:
-    optional = {"rows", "ranks", "attention", "heads", "beside", "more", "converted", "laws"}
+    optional = {
+        "rows", "ranks", "attention", "heads", "beside", "more", "verify", "converted", "laws",
+    }  # fmt: skip
     _exactly(entry, {"kernels"}, optional, where)
     kernels = _known(entry["kernels"], named, f"{where}: kernels")
     seen: set[str] = set()
@@ -165,10 +173,6 @@ def _inventory(
             raise SchemaError(f"{where}: operator {twice[0]} is in two kernels, {name} the second")
         seen |= named[name]
     beside = _known(entry.get("beside", []), streams, f"{where}: beside")
-    more = entry.get("more", {})
-    if not isinstance(more, dict):
-        raise SchemaError(f"{where}: more must map operators to numbers of kernels")
-    _known(list(more), dict.fromkeys(OPERATORS, frozenset[str]()), f"{where}: more")
     attention = entry.get("attention", "")
     if attention not in ATTENTION:
         raise SchemaError(f"{where}: attention = {attention!r}: must be one of {ATTENTION}")
@@ -182,10 +186,20 @@ def _inventory(
         attention=attention,
         head_multiple=_count(entry.get("heads", 1), f"{where}: heads"),
         beside=frozenset[str]().union(*(streams[name] for name in beside)),
-        more=tuple((name, _count(n, f"{where}: more.{name}")) for name, n in more.items()),
+        more=_small(entry, "more", where),
+        verify=_small(entry, "verify", where),
         converted=frozenset(_texts(entry.get("converted", []), f"{where}: converted")),
         laws=tuple((_text(law, f"{where}: laws"), other) for law, other in laws.items()),
     )
+
+
+def _small(entry: Mapping[str, Any], key: str, where: str) -> tuple[tuple[str, int], ...]:
+    """Small kernels by the operator that they serve."""
+    found = entry.get(key, {})
+    if not isinstance(found, dict):
+        raise SchemaError(f"{where}: {key} must map operators to numbers of kernels")
+    _known(list(found), dict.fromkeys(OPERATORS, frozenset[str]()), f"{where}: {key}")
+    return tuple((name, _count(n, f"{where}: {key}.{name}")) for name, n in found.items())
 
 
 def builds() -> Mapping[str, Build]:

@@ -73,11 +73,7 @@ class Acceptance:
             0.7785
         """
         drafts = _drafts(drafts)
-        if not 1.0 <= accept_length <= 1.0 + drafts:
-            raise OutOfRangeError(
-                f"accept_length = {accept_length!r} tokens with {drafts} drafts: a step emits "
-                f"between 1 and {1 + drafts}; give a length in that range, or more drafts"
-            )
+        _check_length(accept_length, drafts)
         low, high = 0.0, 1.0
         for _ in range(BISECTIONS):
             middle = 0.5 * (low + high)
@@ -89,6 +85,55 @@ class Acceptance:
                 high = middle
         ends = (cls.constant(low, drafts), cls.constant(high, drafts))
         return min(ends, key=lambda found: abs(found.expected_emitted() - accept_length))
+
+    @classmethod
+    def of_survival(cls, survival: Sequence[float]) -> Self:
+        """From what engines log as acceptance rate by position: the share of all steps in which
+        that draft was kept, and so every one before it.
+
+        Raises:
+            InvalidInputError: values that rise, or are no probabilities.
+
+        Example:
+            >>> Acceptance.of_survival((0.5, 0.25)).by_position
+            (0.5, 0.5)
+        """
+        kept = tuple(_probability("survival", value) for value in survival)
+        if not kept:
+            raise InvalidInputError("survival = (): must hold at least one drafted position")
+        if any(later > earlier for earlier, later in pairwise(kept)):
+            raise InvalidInputError(
+                f"survival = {kept!r}: must not rise; a draft is kept only if those before it were"
+            )
+        before = (1.0, *kept[:-1])
+        return cls(
+            tuple(now / then if then else 0.0 for now, then in zip(kept, before, strict=True))
+        )
+
+    @classmethod
+    def simulated(cls, accept_length: float, drafts: int) -> Self:
+        """What engines simulate for benchmarks of a given mean: every step keeps as many whole
+        drafts as the mean holds, and one more with the chance that is left.
+
+        So bursts of two sizes alone, where a drafter that is right by chance has all of them.
+        Source: golden acceptance lengths of SemiAnalysisAI/InferenceX (vLLM's and ATOM's synthetic
+        acceptance of least variance, SGLang's ``match-expected``, TensorRT-LLM's forced number).
+
+        Args:
+            accept_length: mean tokens that a step emits, the target's own included [tokens].
+            drafts: drafted tokens a step [tokens].
+
+        Raises:
+            OutOfRangeError: as for `of_accept_length`.
+
+        Example:
+            >>> [round(share, 2) for share in Acceptance.simulated(3.51, 5).distribution()]
+            [0.0, 0.0, 0.49, 0.51, 0.0, 0.0]
+        """
+        drafts = _drafts(drafts)
+        _check_length(accept_length, drafts)
+        kept = accept_length - 1.0
+        return cls(tuple(min(max(kept - place, 0.0), 1.0) for place in range(drafts)))
 
     @property
     def drafts(self) -> int:
@@ -201,6 +246,14 @@ def _drafts(value: int) -> int:
     if type(value) is not int or value < 1:
         raise InvalidInputError(f"drafts = {value!r}: must be a whole number >= 1")
     return value
+
+
+def _check_length(accept_length: float, drafts: int) -> None:
+    if not 1.0 <= accept_length <= 1.0 + drafts:
+        raise OutOfRangeError(
+            f"accept_length = {accept_length!r} tokens with {drafts} drafts: a step emits "
+            f"between 1 and {1 + drafts}; give a length in that range, or more drafts"
+        )
 
 
 def _probability(name: str, value: float) -> float:

@@ -48,8 +48,10 @@ PUBLISHED: Final[Mapping[str, PublishedLength]] = MappingProxyType(
         "benchmark": PublishedLength(
             accept_length=3.51,
             drafts=5,
-            source="of random token ids on 4 x MI355X (with 3.77 and 4.25 at other loads), and a "
-            "constant that benchmarks simulate: kkHuang-amd/claude-skills dsv41/VLLM_COMPARE.md",
+            source="golden acceptance length of SemiAnalysisAI/InferenceX: SPEED-Bench coding, "
+            "thinking on, vLLM with block verification on B300 (golden_al_distribution/README.md); "
+            "benchmarks simulate it. Of random token ids on 4 x MI355X too, with 3.77 and 4.25 at "
+            "other loads: kkHuang-amd/claude-skills dsv41/VLLM_COMPARE.md",
         ),
         "mixed": PublishedLength(
             accept_length=3.57,

@@ -47,7 +47,7 @@ def test_the_file_holds_no_time_and_no_factor():
     def numbers(value: object, key: str = "") -> Iterator[tuple[str, object]]:
         if isinstance(value, dict):
             for name, inner in value.items():
-                yield from numbers(inner, key if key == "more" else name)
+                yield from numbers(inner, key if key in ("more", "verify") else name)
         elif isinstance(value, list):
             for inner in value:
                 yield from numbers(inner, key)
@@ -55,7 +55,7 @@ def test_the_file_holds_no_time_and_no_factor():
             yield key, value
 
     found = list(numbers(read_mapping(FILE)))
-    assert {key for key, _ in found} == {"rows", "ranks", "heads", "more"}
+    assert {key for key, _ in found} == {"rows", "ranks", "heads", "more", "verify"}
     assert all(type(value) is int for _, value in found)
 
 
@@ -117,6 +117,8 @@ DAMAGES = {
     "ranks that are no list": ("ranks: [4]", "ranks: 4", "ranks: must be a list"),
     "a number that is no count": ("heads: 64", "heads: 1.5", "whole number"),
     "an unknown law of attention": ("attention: native", "attention: naive", "must be one of"),
+    "small kernels that are no number": (": 47,", ": many,", "verify.compress_pool"),
+    "small kernels of no operator": ("verify: {compress_pool", "verify: {compress", "verify"),
     "no inventory": ("    decode:\n", "    decode: []\n    older:\n", "older"),
 }
 

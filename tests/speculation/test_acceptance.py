@@ -73,8 +73,25 @@ def test_ends_of_the_range_are_never_and_always():
     assert Acceptance.of_accept_length(1.0, 5).by_position == (0.0,) * 5
     assert Acceptance.of_accept_length(6.0, 5).by_position == (1.0,) * 5
     for length in (0.99, 6.01, float("nan")):
-        with pytest.raises(OutOfRangeError, match="between 1 and 6"):
-            Acceptance.of_accept_length(length, 5)
+        for acceptance in (Acceptance.of_accept_length, Acceptance.simulated):
+            with pytest.raises(OutOfRangeError, match="between 1 and 6"):
+                acceptance(length, 5)
+
+
+@given(st.floats(1.0, 6.0))
+def test_simulated_lengths_have_two_sizes_of_bursts(length: float):
+    """And so the least variance that a mean allows: f (1 - f) of its fraction f."""
+    bursts = Acceptance.simulated(length, 5).bursts()
+    assert bursts.mean == pytest.approx(length, abs=1e-12)
+    fraction = length % 1.0
+    assert bursts.variance == pytest.approx(fraction * (1.0 - fraction), abs=1e-9)
+    assert sum(share > 1e-12 for share in bursts.distribution) <= 2
+
+
+def test_a_simulated_length_gains_less_from_more_drafts_than_it_keeps():
+    simulated = Acceptance.simulated(3.51, 5)
+    means = [simulated.expected_emitted(drafts) for drafts in range(6)]
+    assert means == pytest.approx([1.0, 2.0, 3.0, 3.51, 3.51, 3.51])
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -98,6 +115,30 @@ def test_draws_are_those_of_the_distribution():
 def test_draws_of_each_request_follow_its_own_acceptance():
     never, always = Acceptance((0.0, 0.0)), Acceptance((1.0, 1.0))
     assert list(drawn_emitted([never, always, always], [2, 2, 1], seed=0)) == [1.0, 3.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("survival", "length"),
+    [
+        # vllm-project/vllm-ascend pull request 15269: 51,225 kept of 15,386 drafts of five
+        ((0.8957, 0.7760, 0.6556, 0.5518, 0.4502), 1 + 51_225 / 15_386),
+        # vllm-project/vllm pull request 41834, comment of 2026-08-01: mean 2.74, average 34.7 %
+        ((0.579, 0.447, 0.316, 0.237, 0.158), 1 + 5 * 0.3474),
+    ],
+)
+def test_logged_rates_by_position_give_the_logged_mean(survival, length: float):
+    """Engines log survival by position, not conditional acceptance."""
+    acceptance = Acceptance.of_survival(survival)
+    assert acceptance.survival == pytest.approx(survival)
+    assert acceptance.expected_emitted() == pytest.approx(length, abs=1e-4)
+    assert acceptance.by_position[1] == pytest.approx(survival[1] / survival[0])
+
+
+def test_survival_never_rises():
+    assert Acceptance.of_survival((0.5, 0.0, 0.0)).by_position == (0.5, 0.0, 0.0)
+    for wrong in ((0.5, 0.6), (1.1,), (0.5, -0.1), ()):
+        with pytest.raises(InvalidInputError, match=r"survival|by_position"):
+            Acceptance.of_survival(wrong)
 
 
 def test_bursts_by_hand():
