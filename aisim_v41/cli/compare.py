@@ -9,6 +9,7 @@ from aisim_v41.cli.options import (
     DEFAULT_MODEL,
     DecodeOption,
     EngineOption,
+    EpOption,
     GpuOption,
     JsonOption,
     ModelOption,
@@ -24,6 +25,7 @@ from aisim_v41.cli.output import print_json, print_table, print_text
 from aisim_v41.estimators.compare import compare as side_by_side
 from aisim_v41.estimators.op_coverage import coverage as what_is_known
 from aisim_v41.hardware import Hardware, load_hardware
+from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -47,15 +49,15 @@ def _table_command(
         verify: VerifyOption = None,
         gpu: GpuOption = "gb300",
         tp: TpOption = 4,
+        ep: EpOption = 1,
         model: ModelOption = DEFAULT_MODEL,
         engine: EngineOption = "paper",
         decoder_replay: ReplayOption = "on",
         changes: SetOption = None,
         json: JsonOption = False,
     ) -> None:
-        steps = plans(
-            model, tp, engine, decoder_replay, changes, requests_from(prefill, decode, verify)
-        )
+        parallel, requests = Parallel(tp=tp, ep=ep), requests_from(prefill, decode, verify)
+        steps = plans(model, parallel, engine, decoder_replay, changes, requests)
         _show(steps, gpu, table_of, name, left_out, json)
 
     command.__doc__ = text

@@ -31,6 +31,7 @@ from aisim_v41.estimators.engram import Prefetch, break_even
 from aisim_v41.estimators.engram import engram as transfer
 from aisim_v41.estimators.engram_sources import Disk
 from aisim_v41.hardware import Hardware, load_hardware
+from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.plan import Plan
 from aisim_v41.reading import read_bytes
 from aisim_v41.reports.engram import compare_residencies, engram_text
@@ -110,7 +111,7 @@ def engram(
             print_text(counted.text())
     if counted is None or prefill or decode or verify:
         requests = requests_from(prefill, decode, verify)
-        settings = plans(model, tp, engine, decoder_replay, changes, requests)
+        settings = plans(model, Parallel(tp=tp), engine, decoder_replay, changes, requests)
         if len(settings) != 1:
             raise InvalidInputError("--decoder-replay both: must be on or off here")
         ((_, plan),) = settings

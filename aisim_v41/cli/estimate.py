@@ -10,6 +10,7 @@ from aisim_v41.cli.options import (
     DEFAULT_MODEL,
     DecodeOption,
     EngineOption,
+    EpOption,
     GpuOption,
     JsonOption,
     ModelOption,
@@ -26,6 +27,7 @@ from aisim_v41.estimators.entry import estimate as price
 from aisim_v41.estimators.result import Estimate
 from aisim_v41.hardware import load_hardware
 from aisim_v41.memory.terms import size
+from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.ledger import ledger
 from aisim_v41.units import MILLISECOND
 
@@ -36,6 +38,7 @@ def estimate(
     verify: VerifyOption = None,
     gpu: GpuOption = "gb300",
     tp: TpOption = 4,
+    ep: EpOption = 1,
     model: ModelOption = DEFAULT_MODEL,
     engine: EngineOption = "paper",
     decoder_replay: ReplayOption = "on",
@@ -56,7 +59,9 @@ def estimate(
     hardware = load_hardware(gpu)
     answers = [
         (setting, price(plan, hardware, method, extrapolate=extrapolate))
-        for setting, plan in plans(model, tp, engine, decoder_replay, changes, requests)
+        for setting, plan in plans(
+            model, Parallel(tp=tp, ep=ep), engine, decoder_replay, changes, requests
+        )
     ]
     if json:
         documents = [{"decoder_replay": s, **_document(answer)} for s, answer in answers]

@@ -20,6 +20,7 @@ from aisim_v41.cli.options import (
     requests_from,
 )
 from aisim_v41.cli.output import print_json, print_text
+from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.ledger import ledger as count
 
 
@@ -39,7 +40,7 @@ def ledger(
     """Exact counts of a step, by layer and request."""
     requests = requests_from(prefill, decode, verify)
     documents = []
-    for setting, plan in plans(model, 1, engine, decoder_replay, changes, requests):
+    for setting, plan in plans(model, Parallel(), engine, decoder_replay, changes, requests):
         counted = count(plan)
         if json:
             frame = counted.to_frame().astype(object)

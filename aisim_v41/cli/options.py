@@ -23,7 +23,7 @@ ModelOption = Annotated[
 ]
 GpuOption = Annotated[str, typer.Option("--gpu", help="Packaged name, or a path to a YAML file.")]
 TpOption = Annotated[int, typer.Option("--tp", help="Tensor-parallel GPUs.")]
-EpOption = Annotated[int, typer.Option("--ep", help="Expert-parallel ranks (memory only).")]
+EpOption = Annotated[int, typer.Option("--ep", help="Groups of ranks with different experts.")]
 EngineOption = Annotated[
     str, typer.Option("--engine", help="Policy preset: paper, sglang, vllm, atom, trtllm.")
 ]
@@ -60,6 +60,8 @@ VerifyOption = Annotated[
     ),
 ]
 DEFAULT_MODEL = "deepseek-v4.1-flash"
+_NUMBERS_OR_NONE = {"expert_imbalance"}
+"""Policy fields that are None by default and otherwise a number."""
 _OWN_OPTIONS = {
     "decoder_replay": "--decoder-replay instead (a command without it does not depend on replay)",
     "name": "--engine to choose a preset; its name is not a field to change",
@@ -161,7 +163,7 @@ def _typed(name: str, text: str, default: object) -> object:
         return text.lower() in ("true", "on")
     if isinstance(default, int):
         return whole(text, f"--set {name}", "8192")
-    if isinstance(default, float):
+    if isinstance(default, float) or name in _NUMBERS_OR_NONE:
         try:
             return float(text)
         except ValueError:
@@ -171,14 +173,14 @@ def _typed(name: str, text: str, default: object) -> object:
 
 def plans(
     model: str,
-    tp: int,
+    parallel: Parallel,
     engine: str,
     replay: str,
     changes: list[str] | None,
     requests: list[Request],
 ) -> list[tuple[str, Plan]]:
     """One plan a replay setting."""
-    loaded, parallel = step_model(model), Parallel(tp=tp)
+    loaded = step_model(model)
     return [
         (setting, Plan(loaded, requests, parallel, chosen))
         for setting, chosen in policies(engine, replay, changes)

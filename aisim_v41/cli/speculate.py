@@ -10,6 +10,7 @@ from aisim_v41.cli.options import (
     DEFAULT_MODEL,
     DecodeOption,
     EngineOption,
+    EpOption,
     GpuOption,
     JsonOption,
     ModelOption,
@@ -23,6 +24,7 @@ from aisim_v41.cli.options import (
 from aisim_v41.cli.output import print_json, print_text
 from aisim_v41.errors import InvalidInputError, nearest
 from aisim_v41.hardware import load_hardware
+from aisim_v41.model.parallel import Parallel
 from aisim_v41.reports.speculate import SCHEDULES, speculate_by_batch
 from aisim_v41.reports.speculate import speculate as compared
 from aisim_v41.speculation.acceptance import Acceptance
@@ -64,6 +66,7 @@ def speculate(
     ] = str(PROFILE_TOKENS),
     gpu: GpuOption = "gb300",
     tp: TpOption = 4,
+    ep: EpOption = 1,
     model: ModelOption = DEFAULT_MODEL,
     engine: EngineOption = "sglang",
     decoder_replay: ReplayOption = "off",
@@ -72,7 +75,14 @@ def speculate(
     json: JsonOption = False,
 ) -> None:
     """Steps, output and gain of DSpark under each way to choose how many drafts are verified."""
-    settings = plans(model, tp, engine, decoder_replay, changes, requests_from(None, decode, None))
+    settings = plans(
+        model,
+        Parallel(tp=tp, ep=ep),
+        engine,
+        decoder_replay,
+        changes,
+        requests_from(None, decode, None),
+    )
     if len(settings) != 1:
         raise InvalidInputError("--decoder-replay both: must be on or off here")
     ((_, plan),) = settings

@@ -106,8 +106,11 @@ def bytes_by_level(
             link_bytes_factor(collective, inside, in_network=in_network),
             link_bytes_factor(collective, domains, in_network=False) / inside,
         )
-    one_rank = scatter.reached(inside * domains) / (inside * domains)
-    return Levels((inside - 1) * one_rank, scatter.reached(domains) * (domains - 1) / domains)
+    ranks = scatter.reached(inside * domains)
+    if scatter.fewest:  # the rank itself and its domain are among those that it needs
+        return Levels(min(ranks, inside) - 1, scatter.reached(domains) - 1)
+    others = (inside - 1) / (inside * domains)
+    return Levels(others * ranks, scatter.reached(domains) * (domains - 1) / domains)
 
 
 def seconds_by_level(

@@ -20,7 +20,7 @@ from aisim_v41.estimators.compiled import CompiledGraph, CompiledStep, Floats
 from aisim_v41.estimators.execution import HostPath
 from aisim_v41.estimators.op_evidence import Kernel, KernelEvidence, evidence_of
 from aisim_v41.estimators.op_inventory import as_built, on_streams, policy_of
-from aisim_v41.estimators.op_laws import bindings_of
+from aisim_v41.estimators.op_laws import Routing, bindings_of
 from aisim_v41.estimators.op_prices import TaskPrices
 from aisim_v41.estimators.op_program import composition
 from aisim_v41.estimators.program import whole_blocks
@@ -98,6 +98,12 @@ class CompiledOp(CapturedStep, CompiledGraph):
         self.inventory = inventory
         self.engine = ENGINE_OF_POLICY.get(policy.name, "sglang")
         self.calibration: Calibration = load_calibration(hardware, self.engine)
+        self.routing = Routing(
+            self.program.load.variation,
+            parallel.ep,
+            policy.sharding.redundant_experts,
+            policy.expert_imbalance or 0.0,
+        )
         self.evidence: tuple[tuple[KernelEvidence, ...], ...] = tuple(
             tuple(self._evidence(task)) for task in self.tasks
         )
@@ -116,8 +122,9 @@ class CompiledOp(CapturedStep, CompiledGraph):
         return type(self), made_from
 
     def _evidence(self, task: Task) -> Iterator[KernelEvidence]:
-        price, skew = self.price(task), self.program.load.variation
-        plain = bindings_of(task, price, self.hardware, self.engine, self.model, skew)
+        plain = bindings_of(
+            task, self.price(task), self.hardware, self.engine, self.model, self.routing
+        )
         for binding in as_built(plain, task, self.inventory):
             yield from evidence_of(binding, self.calibration, self.hardware)
 

@@ -115,7 +115,8 @@ class KernelEvidence:
     def _beyond(self, rows: float) -> str:
         """The first size outside the law's hull; empty if none is."""
         features = self.binding.features
-        sizes = {"rows": rows, "tokens": rows, "message_bytes": rows * self.per_row}
+        own = rows * self.binding.task.row_share
+        sizes = {"rows": own, "tokens": own, "message_bytes": rows * self.per_row}
         sizes |= {name: float(value) for name in SHAPE if (value := features.get(name))}  # type: ignore[arg-type]
         for name, (low, high) in self.law.hull.items():
             if name in sizes and not low <= sizes[name] <= high:
@@ -188,7 +189,7 @@ def _with_rows(
             curve = product_curve(hardware, engine, "bf16", outputs, inputs, law)
         except MissingProfileError:
             return KernelEvidence(binding, law)
-        return KernelEvidence(binding, law, curve)
+        return KernelEvidence(binding, law, curve, binding.task.row_share)
     return KernelEvidence(binding, law)
 
 

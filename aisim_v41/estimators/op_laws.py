@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aisim_v41.arithmetic import Arithmetic
+from aisim_v41.estimators.messages import bytes_by_level, domains_of
 from aisim_v41.estimators.resources import Price, Resource
 from aisim_v41.evidence.features import BF16_BYTES, HYPER_PASSES, HyperPart
 from aisim_v41.evidence.laws import LawKind
 from aisim_v41.hardware import Hardware
 from aisim_v41.model.description import Model
-from aisim_v41.ops.operator import Collective, Columns, Family, Task
+from aisim_v41.ops.operator import Collective, Columns, Family, Task, Traffic
 from aisim_v41.plan.columns import Column
 from aisim_v41.plan.counts import Number
 from aisim_v41.plan.draft import experts_of
@@ -54,8 +55,25 @@ class Binding:
     plain: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """What is known of the experts' load beside the counts of the ledger.
+
+    Attributes:
+        skew: squared coefficient of variation of the experts' popularity.
+        groups: of ranks that hold different experts.
+        copies: further copies of experts of a layer.
+        imbalance: work of the fullest group over the mean; 0: not known.
+    """
+
+    skew: float
+    groups: int = 1
+    copies: int = 0
+    imbalance: float = 0.0
+
+
 def bindings_of(
-    task: Task, cost: Price, hardware: Hardware, engine: str, model: Model, skew: float
+    task: Task, cost: Price, hardware: Hardware, engine: str, model: Model, routing: Routing
 ) -> list[Binding]:
     """The kernels of a task.
 
@@ -65,30 +83,22 @@ def bindings_of(
         hardware: decides in which precision it can run.
         engine: whose collectives and experts are used.
         model: widths, and experts that a row visits.
-        skew: squared coefficient of variation of the experts' popularity.
+        routing: the experts' load.
     """
     compute = _sum(cost.seconds[Resource.TENSOR], cost.seconds[Resource.SCALAR])
     base: dict[str, Feature] = {
         "compute_s": compute,
         "memory_s": cost.seconds[Resource.HBM],
-        "rows": {task.rows: 1},
+        "rows": {task.rows: task.row_share},
     }
     names = set(task.replaces)
     if task.collective is not None:
-        return [*_collective(task, base, engine), *_hyper(task, base, names, hardware, model)]
+        sent = _collective(task, base, engine, hardware)
+        return [*sent, *_hyper(task, base, names, hardware, model)]
     if task.products:
         return _products(task, base, hardware)
     if "routed_experts" in names:
-        experts = experts_of(model, task.rows.region)
-        features = base | {
-            "touched": {task.axes[1]: 1},
-            "top_k": float(experts.top_k),
-            "routed": float(experts.routed),
-            "skew": skew,
-        }
-        (arithmetic,) = task.flops
-        key = EXPERT_KEYS.get(Arithmetic(arithmetic), "experts.mxfp4")
-        return [Binding(task, key, LawKind.EXPERTS, features)]
+        return [_experts(task, base, hardware, model, routing)]
     if "sparse_attention" in names:
         pairs: Columns = dict.fromkeys(task.axes[1:], 1)
         return [Binding(task, "attention", LawKind.ATTENTION, base | {"pairs": pairs})]
@@ -102,6 +112,35 @@ def bindings_of(
     if "engram_lookup" in names:
         return [Binding(task, "gather.engram", LawKind.GATHER, base)]
     return [Binding(task, "elementwise", LawKind.ELEMENTWISE, base)]
+
+
+def _experts(
+    task: Task,
+    base: Mapping[str, Feature],
+    hardware: Hardware,
+    model: Model,
+    routing: Routing,
+) -> Binding:
+    """Routed experts of one rank: of the mean group, and what the law needs for the fullest."""
+    experts = experts_of(model, task.rows.region)
+    features = {
+        **base,
+        "touched": {task.axes[1]: 1 / routing.groups},
+        "top_k": experts.top_k / routing.groups,
+        "routed": experts.routed / routing.groups,
+        "skew": routing.skew,
+    }
+    if routing.groups > 1:
+        (weights,) = task.traffic[Traffic.WEIGHTS].values()
+        features |= {
+            "groups": float(routing.groups),
+            "copies": routing.copies / routing.groups,
+            "imbalance": routing.imbalance,
+            "expert_memory_s": weights * routing.groups / hardware.hbm_bandwidth_bytes_per_s,
+        }
+    (arithmetic,) = task.flops
+    key = EXPERT_KEYS.get(Arithmetic(arithmetic), "experts.mxfp4")
+    return Binding(task, key, LawKind.EXPERTS, features)
 
 
 def _hyper(
@@ -135,13 +174,35 @@ def _hyper(
     return []
 
 
-def _collective(task: Task, base: Mapping[str, Feature], engine: str) -> list[Binding]:
-    """A message."""
-    name = "all_reduce" if task.collective is Collective.ALL_REDUCE else "all_gather"
-    library = engine if name == "all_reduce" else "nccl"
+OWN_KERNELS = (Collective.ALL_REDUCE, Collective.ALL_TO_ALL)
+"""Collectives for which engines have kernels of their own; NCCL or RCCL do the others."""
+
+
+def _collective(
+    task: Task, base: Mapping[str, Feature], engine: str, hardware: Hardware
+) -> list[Binding]:
+    """A message: one kernel inside a link domain, and one over the network between domains.
+
+    The message of an all-to-all is what libraries count: the buffer of a rank, with a part for
+    every rank and one for itself.
+    """
+    assert task.collective is not None
+    inside, domains = domains_of(hardware, task.group)
+    library = engine if task.collective in OWN_KERNELS else "nccl"
+    link, network = (1.0, 1.0 / inside)
+    if task.scatter is not None:
+        sent = bytes_by_level(task.collective, task.scatter, inside, domains, in_network=False)
+        link = sent.link * inside / (inside - 1)
+        network = sent.network * domains / max(domains - 1, 1)
     silent: dict[str, Feature] = {**base, "compute_s": 0.0, "memory_s": 0.0}
-    features = silent | {"message_bytes": task.payload, "ranks": float(task.group)}
-    return [Binding(task, f"{name}.{library}", LawKind.COLLECTIVE, features, task.group)]
+
+    def part(library: str, ranks: int, share: float) -> Binding:
+        features = silent | {"message_bytes": _scaled(task.payload, share), "ranks": float(ranks)}
+        key = f"{task.collective}.{library}"
+        return Binding(task, key, LawKind.COLLECTIVE, features, ranks)
+
+    across = [part("network", domains, network)] if domains > 1 else []
+    return [part(library, inside, link), *across]
 
 
 def _products(task: Task, base: Mapping[str, Feature], hardware: Hardware) -> list[Binding]:

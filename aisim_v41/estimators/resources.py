@@ -58,14 +58,15 @@ def price(task: Task, hardware: Hardware) -> Price:
         if kind in MUST_CROSS_HBM:
             _add(must, amount, 1 / hardware.hbm_bandwidth_bytes_per_s)
     link, network = _message(task, hardware)
-    work: dict[Resource, Columns] = {Resource.TENSOR: tensor, Resource.SCALAR: scalar}
+    units: dict[Resource, Columns] = {Resource.TENSOR: tensor, Resource.SCALAR: scalar}
     sent: dict[Resource, Columns] = {Resource.LINK: link, Resource.NETWORK: network}
     # Rows of an all-to-all may all find their experts where they are.
-    none: Columns = {}
-    surely_sent = dict.fromkeys(sent, none) if task.scatter else sent
+    surely_sent: dict[Resource, Columns] = (
+        {Resource.LINK: {}, Resource.NETWORK: {}} if task.scatter else sent
+    )
     return Price(
-        seconds=work | sent | {Resource.HBM: all_bytes},
-        certain=work | surely_sent | {Resource.HBM: must},
+        seconds={**units, **sent, Resource.HBM: all_bytes},
+        certain={**units, **surely_sent, Resource.HBM: must},
     )
 
 

@@ -169,7 +169,7 @@ class Estimate:
             "method": self.method,
             "hardware": self.hardware.name,
             "model": self.plan.model.name,
-            "parallel": {"tp": self.plan.parallel.tp},
+            "parallel": self.plan.parallel.named(),
             "policy": self.plan.policy.name,
             "policy_revision": self.plan.policy.revision,
             "policy_changed_fields": {

@@ -19,7 +19,7 @@ from typing import Literal
 from aisim_v41 import resources
 from aisim_v41.errors import InvalidInputError, MissingProfileError, nearest
 from aisim_v41.evidence.laws import Features, FloatArray, LawKind, law_seconds
-from aisim_v41.evidence.links import Defaults, Links, collective_law, links_of
+from aisim_v41.evidence.links import Defaults, Links, collective_law, links_of, network_of
 from aisim_v41.hardware import Hardware
 from aisim_v41.units import MICROSECOND
 
@@ -41,9 +41,14 @@ SIBLINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 ENGINES = ("sglang", "vllm", "trtllm")
 """Engines with measured tables, in the order in which they stand in for another."""
 COLLECTIVES = tuple(
-    [f"all_reduce.{library}" for library in (*ENGINES, "nccl")] + ["all_gather.nccl"]
+    [f"all_reduce.{library}" for library in (*ENGINES, "nccl")]
+    + [f"{name}.nccl" for name in ("all_gather", "reduce_scatter", "all_to_all")]
 )
 """Collectives that follow from the links where no number of GPUs was measured."""
+ACROSS = ".network"
+"""End of the key of a collective between link domains, which follows from the network cards."""
+EXCHANGE = "all_to_all."
+"""Start of the keys of an all-to-all: NCCL's stands for an engine's own kernel."""
 FAMILIES: Mapping[str, str] = MappingProxyType(
     {"sm10": "datacenter", "sm90": "datacenter", "sm80": "ampere", "gfx": "cdna", "sm": "consumer"}
 )
@@ -145,6 +150,7 @@ class Calibration:
         laws: by key.
         launch: of the host.
         links: that join the GPUs; None if there are none.
+        network: the cards between link domains; None if there are none.
         used_cases: validation cases whose values shaped a law here, or one of the family.
     """
 
@@ -153,6 +159,7 @@ class Calibration:
     laws: Mapping[str, CalibratedLaw]
     launch: Launch
     links: Links | None = None
+    network: Links | None = None
     used_cases: frozenset[str] = frozenset()
     _by_ranks: dict[tuple[str, int], CalibratedLaw] = field(default_factory=dict, repr=False)
 
@@ -161,7 +168,9 @@ class Calibration:
 
         A collective that was not measured on ``ranks`` GPUs takes the nearest number that was,
         with its rates scaled by what a rank must send, tagged as a sibling. One that was measured
-        on no number follows from the links (`aisim_v41.evidence.links`), tagged as a default.
+        on no number follows from the links (`aisim_v41.evidence.links`), tagged as a default; one
+        between link domains, from the network cards. An engine's own all-to-all was never measured
+        at this width: NCCL's stands in, with a penalty.
 
         Raises:
             MissingProfileError: no law of that key.
@@ -183,6 +192,8 @@ class Calibration:
     def _nearest_ranks(self, key: str, ranks: int) -> CalibratedLaw:
         if ranks < 1:
             raise InvalidInputError(f"{key}: ranks must be 1 or more, found {ranks}")
+        if key.startswith(EXCHANGE) and not key.endswith((".nccl", ACROSS)):
+            return self._exchange(key, ranks)
         measured = sorted(
             int(name.rpartition("@")[2]) for name in self.laws if name.rpartition("@")[0] == key
         )
@@ -202,16 +213,29 @@ class Calibration:
             note=f"measured on {near} GPUs; {law.note}".rstrip("; "),
         )
 
+    def _exchange(self, key: str, ranks: int) -> CalibratedLaw:
+        law = self._nearest_ranks(f"{EXCHANGE}nccl", ranks)
+        return replace(
+            law,
+            key=f"{key}@{ranks}",
+            error_p90=law.error_p90 + ENGINE_PENALTY,
+            origin="sibling" if law.origin == "calibrated" else law.origin,
+            note=f"NCCL's, not {key.removeprefix(EXCHANGE)}'s own kernel; {law.note}".rstrip("; "),
+        )
+
     def _by_links(self, key: str, ranks: int) -> CalibratedLaw:
-        if self.links is None or key not in COLLECTIVES:
+        links = self.links
+        if key.endswith(ACROSS):
+            links, key = self.network, f"{key.removesuffix(ACROSS)}.nccl"
+        if links is None or key not in COLLECTIVES:
             known = {name.rpartition("@")[0] for name in self.laws if "@" in name}
-            why = "" if self.links is not None else " (no link or network is known)"
+            why = "" if links is not None else " (no link or network is known)"
             raise MissingProfileError(
                 f"no collective {key!r} for {self.gpu}{why}; {nearest(key, {*known, *COLLECTIVES})}"
             )
         name, _, library = key.partition(".")
-        defaults = _link_defaults()[self.links.kind]
-        return collective_law(self.links, defaults, name, library, max(ranks, 2))
+        defaults = _link_defaults()[links.kind]
+        return collective_law(links, defaults, name, library, max(ranks, 2))
 
 
 def load_calibration(hardware: Hardware, engine: str = "sglang") -> Calibration:
@@ -235,6 +259,7 @@ def load_calibration(hardware: Hardware, engine: str = "sglang") -> Calibration:
         hardware.architecture,
         hardware.link_bytes_per_s,
         links_of(hardware),
+        network_of(hardware),
         _platform(hardware),
         hardware.eager_launch_s,
         engine,
@@ -255,6 +280,7 @@ def _load(
     architecture: str,
     link: float | None,
     links: Links | None,
+    network: Links | None,
     platform: str,
     bare_launch_s: float,
     engine: str,
@@ -279,6 +305,7 @@ def _load(
     launch = _launch(platform, bare_launch_s)
     return Calibration(
         gpu=gpu, engine=engine, laws=MappingProxyType(laws), launch=launch, links=links,
+        network=network,
         used_cases=frozenset(used),
     )  # fmt: skip
 

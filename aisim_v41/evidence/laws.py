@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aisim_v41.errors import InvalidInputError, nearest
+from aisim_v41.evidence.fullest import of_fullest
 
 FloatArray = npt.NDArray[np.float64]
 Features = Mapping[str, FloatArray | float]
@@ -129,6 +130,10 @@ FORMS: Mapping[LawKind, Form] = MappingProxyType(
                 "routed": "experts of the rank; this form does without [1]",
                 "spread": "standard deviation of tokens an expert (default: root of the mean) [1]",
                 "skew": "squared coefficient of variation of experts' popularity (default 0) [1]",
+                "groups": "of ranks with different experts; the fullest decides (default 1) [1]",
+                "copies": "further copies of experts on the rank [1]",
+                "imbalance": "work of the fullest group over the mean; 0: not known [1]",
+                "expert_memory_s": "weights of one expert at the memory's peak rate [s]",
             },
         ),
         LawKind.ATTENTION: _form(
@@ -262,7 +267,12 @@ def experts(x: Features, p: Parameters) -> FloatArray:
     their middle (m e^(−v/3)): fewer touched experts need a long pass, and more tokens lie beyond
     the largest tile: max(0, 1 − τ) of them where experts are alike, e^(−τ) at v = 1. The forms
     stand for a gamma distribution within a few per cent.
+
+    Under expert parallelism the features are those of the mean group, and the time is that of the
+    fullest (`aisim_v41.evidence.fullest`).
     """
+    if "groups" in x:
+        x = of_fullest(x)
     touched = np.maximum(x["touched"], _TINY)
     each = np.maximum(x["rows"] * x["top_k"] / touched, _TINY)
     skew = x.get("skew", 0.0)

@@ -11,10 +11,11 @@ and a number of bytes that must cross a rank's busiest link, so that with ``n`` 
 | two_shot, ring | 2(n − 1) | 2(n − 1)/n | 2/n |
 | tree | 2·⌈log2 n⌉ | 2(n − 1)/n | 2/n |
 
-An all-gather takes half the steps and bytes of a ring. In a mesh without a switch a pair of GPUs
-has its own link, rate/(domain − 1); elsewhere all bytes of a GPU share its one rate. No law is ever
-faster than the bytes over the whole link, since shares are at most 1. Start, step and share of
-each kind of link, with their sources: ``profiles/defaults/links.yaml``.
+An all-gather, a reduce-scatter and an all-to-all take half the steps and bytes of a ring. In a mesh
+without a switch a pair of GPUs has its own link, rate/(domain − 1); elsewhere all bytes of a GPU
+share its one rate. No law is ever faster than the bytes over the whole link, since shares are at
+most 1. Start, step and share of each kind of link, with their sources:
+``profiles/defaults/links.yaml``.
 """
 
 from __future__ import annotations
@@ -128,13 +129,18 @@ def links_of(hardware: Hardware) -> Links | None:
     <LinkKind.PCIE_HOST: 'pcie_host'>
     """
     if hardware.link_bytes_per_s is None or hardware.link_domain_gpus == 1:
-        rate = hardware.nic_bytes_per_s
-        return None if rate is None else Links(kind=LinkKind.NETWORK, bytes_per_s=rate, gpus=1)
+        return network_of(hardware)
     return Links(
         kind=_kind(hardware, hardware.link_bytes_per_s),
         bytes_per_s=hardware.link_bytes_per_s,
         gpus=hardware.link_domain_gpus,
     )
+
+
+def network_of(hardware: Hardware) -> Links | None:
+    """The network cards between link domains; None if there are none."""
+    rate = hardware.nic_bytes_per_s
+    return None if rate is None else Links(kind=LinkKind.NETWORK, bytes_per_s=rate, gpus=1)
 
 
 def _kind(hardware: Hardware, rate: float) -> LinkKind:
@@ -155,7 +161,7 @@ def collective_law(
     Args:
         links: of a GPU.
         defaults: of that kind of link.
-        name: ``all_reduce`` or ``all_gather``; the message of a gather is the buffer of all ranks.
+        name: ``all_reduce``, or another; the message of others is the buffer of all ranks.
         library: an engine, or ``nccl`` for the vendor's library.
         ranks: GPUs, 2 or more.
 

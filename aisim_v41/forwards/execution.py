@@ -52,6 +52,10 @@ def _captures_decode(policy: RuntimePolicy) -> bool:
     return policy.decode_execution != "eager"
 
 
+def _exchanges(policy: RuntimePolicy) -> bool:
+    return policy.expert_exchange != "gather"
+
+
 def _drafts(policy: RuntimePolicy) -> bool:
     return policy.speculation != "off"
 
@@ -84,6 +88,7 @@ EXECUTION: Final[Mapping[str, When]] = {
     "kv_layout": _always,
     "index_arithmetic": _always,
     "expert_arithmetic": _always,
+    "expert_exchange": _exchanges,
     "attention_head_multiple": _always,
     "fusion": _always,
     "build": _always,
@@ -99,14 +104,16 @@ EXECUTION: Final[Mapping[str, When]] = {
     "speculation": _always,
     "draft_tokens": _drafts,
 }
-"""Policy fields that change what runs, and when they act. Those of the sharding rules always do."""
+"""Policy fields that change what runs, and when they act. Those of the sharding rules always do,
+copies of experts where there are any."""
 
 NOT_EXECUTION: Final[Mapping[str, str]] = {
     **dict.fromkeys(("name", "revision"), "names of the preset, whose fields are taken instead"),
     "sharding": "its fields stand under their own names",
     "engine_rules": "says what is refused; what runs, runs alike",
     **dict.fromkeys(
-        ("expert_routing", "expert_locality", "expert_popularity", "engram_distinct_share"),
+        ("expert_routing", "expert_locality", "expert_popularity", "expert_imbalance",
+         "engram_distinct_share"),
         "an assumption about the text",
     ),
     **dict.fromkeys(
@@ -116,7 +123,7 @@ NOT_EXECUTION: Final[Mapping[str, str]] = {
             "window_evict_tokens", "prefix_tails", "pair_ring_rows", "memory_fraction",
             "fraction_covers", "chunk_tokens", "max_requests", "index_workspace",
             "index_score_bytes", "index_tile_mib", "gather_workspace", "graph_pool_mib",
-            "runtime_reserve_mib", "collective_mib",
+            "runtime_reserve_mib", "collective_mib", "exchange_mib",
         ),
         "memory or limits of steps: no step of given requests runs otherwise",
     ),
@@ -158,7 +165,12 @@ def execution_of(
 def policy_execution(policy: RuntimePolicy) -> dict[str, Any]:
     """The part of `execution_of` that the policy gives."""
     acting = {name: getattr(policy, name) for name, acts in EXECUTION.items() if acts(policy)}
-    sharding = {name: getattr(policy.sharding, name) for name in _SHARDING}
+    rules = policy.sharding
+    sharding = {
+        name: getattr(rules, name)
+        for name in _SHARDING
+        if name != "redundant_experts" or rules.redundant_experts
+    }
     return acting | {
         name: str(value) if isinstance(value, str) else value for name, value in sharding.items()
     }

@@ -88,6 +88,17 @@ def reserve_terms(parallel: Parallel, policy: RuntimePolicy) -> tuple[Term, ...]
                 estimate=True,
             )
         )
+    if parallel.ep > 1 and policy.expert_exchange == "all_to_all":
+        found.append(
+            Term(
+                name="buffers of the all-to-all",
+                kind=Kind.RESERVE,
+                bytes=policy.exchange_mib * MIB,
+                formula=f"exchange_mib = {policy.exchange_mib}",
+                source="policy; an allowance",
+                estimate=True,
+            )
+        )
     return tuple(found)
 
 

@@ -41,6 +41,15 @@ class Parallel:
                     f"{MAX_RANKS}"
                 )
 
+    def named(self) -> dict[str, int]:
+        """Ranks by dimension: tensor-parallel ones, and every other dimension that is used.
+
+        >>> Parallel(tp=4, ep=4).named()
+        {'tp': 4, 'ep': 4}
+        """
+        sizes = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: size for name, size in sizes.items() if name == "tp" or size > 1}
+
     @property
     def gpus(self) -> int:
         """GPUs of one replica; expert groups are made of the same ranks."""

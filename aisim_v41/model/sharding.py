@@ -20,6 +20,10 @@ OUTPUT_PROJECTION = "attn.wo_a"
 """Role of the grouped output projection, which some runtimes widen at load."""
 
 
+MAX_COPIES = 1 << 16
+"""Most further copies of experts in one layer."""
+
+
 class Placement(StrEnum):
     """Divided over tensor-parallel ranks, or a full copy on each."""
 
@@ -52,6 +56,8 @@ class ShardingRules:
         shared_expert: Split in vLLM and SGLang, replicated in the reference.
         expert_slice_multiple: A slice of a routed expert is padded to a multiple of so many
             values of the expert width [values].
+        redundant_experts: Further copies of routed experts of a layer under expert parallelism, all
+            ranks together (EPLB).
         wo_a: Grouped output projection in the checkpoint's FP8, or widened to BF16 at load.
         embedding: Input embeddings by vocabulary rows, or replicated.
         engram_table: Ranks over which table rows are divided.
@@ -63,6 +69,7 @@ class ShardingRules:
     indexer: Placement = Placement.REPLICATED
     shared_expert: Placement = Placement.SPLIT
     expert_slice_multiple: int = 1
+    redundant_experts: int = 0
     wo_a: StoredAs = StoredAs.CHECKPOINT
     embedding: Placement = Placement.SPLIT
     engram_table: TableRanks = TableRanks.TENSOR
@@ -87,6 +94,13 @@ class ShardingRules:
             raise InvalidInputError(
                 f"ShardingRules.expert_slice_multiple = {multiple!r}: must be a whole number from "
                 f"1 to {1 << 16}"
+            )
+
+        copies = self.redundant_experts
+        if type(copies) is not int or not 0 <= copies <= MAX_COPIES:
+            raise InvalidInputError(
+                f"ShardingRules.redundant_experts = {copies!r}: must be a whole number from 0 to "
+                f"{MAX_COPIES}"
             )
 
 
@@ -114,11 +128,23 @@ def check_mapping(model: Model, parallel: Parallel, rules: ShardingRules) -> Non
     routed = [("routed experts", experts.routed)]
     if model.draft is not None:
         routed.append(("routed experts of the draft blocks", model.draft.experts.routed))
+    copies = rules.redundant_experts
+    if copies and ep == 1:
+        raise UnsupportedPlanError(
+            f"redundant_experts = {copies} and ep = 1 exclude each other: every rank has a slice "
+            "of every expert; use ep > 1, or no copies"
+        )
     for what, count in routed:
-        if count % ep:
-            fit = [n for n in _divisors(ranks) if all(number % n == 0 for _, number in routed)]
+        if (count + copies) % ep:
+            fit = [
+                n
+                for n in _divisors(ranks)
+                if all((number + copies) % n == 0 for _, number in routed)
+            ]
+            more = f" and {copies} copies" if copies else ""
             raise UnsupportedPlanError(
-                f"ep = {ep} does not divide {count} {what} of {model.name}; allowed: {_listed(fit)}"
+                f"ep = {ep} does not divide {count} {what}{more} of {model.name}; allowed: "
+                f"{_listed(fit)}"
             )
     if experts.width % slices:
         raise UnsupportedPlanError(
@@ -159,10 +185,10 @@ def local(tensor: Tensor, parallel: Parallel, rules: ShardingRules) -> Tensor:
         case Split.INPUT_COLUMNS:
             columns = _ceil(columns, parallel.tp)
         case Split.EXPERT_ROWS:
-            copies = _ceil(copies, parallel.ep)
+            copies = _ceil(copies + rules.redundant_experts, parallel.ep)
             rows = _slice(rows, parallel, rules)
         case Split.EXPERT_COLUMNS:
-            copies = _ceil(copies, parallel.ep)
+            copies = _ceil(copies + rules.redundant_experts, parallel.ep)
             columns = _slice(columns, parallel, rules)
         case Split.SHARED_EXPERT_ROWS:
             rows = _placed(rows, parallel.tp, rules.shared_expert)

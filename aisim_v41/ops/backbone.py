@@ -19,7 +19,12 @@ from aisim_v41.model.layers import CandidateRole, Layer
 from aisim_v41.model.sharding import Placement
 from aisim_v41.model.tensor import Tensor
 from aisim_v41.ops import attention, compressor, ends, engram, experts, hyper, indexer
-from aisim_v41.ops.collectives import all_reduce_rows
+from aisim_v41.ops.collectives import (
+    all_reduce_rows,
+    combine_rows,
+    dispatch_rows,
+    gather_expert_rows,
+)
 from aisim_v41.ops.fusion import Fusion
 from aisim_v41.ops.graph import Node, par, seq
 from aisim_v41.ops.operator import Operator, Task, place, reread
@@ -213,9 +218,7 @@ class GraphBuilder:
             return place(operator, cls)
 
         rows = {"attn": Count.KV_ROWS, "ffn": Count.QUERY_ROWS}
-        all_reduce = put(all_reduce_rows(rank, "experts"))
-        # A whole shared expert is added after the sum, beside it (runtime-semantics §4.1).
-        whole_shared = rank.policy.sharding.shared_expert is Placement.REPLICATED
+        mixture, experts_out = self._experts(weights, put)
         return _Parts(
             statistics={s: must(hyper.statistics(rank, weights, s)) for s in hyper.SITES},
             read={
@@ -228,17 +231,8 @@ class GraphBuilder:
             },
             attention=self._attention(layer, weights, put, kept=cls.region is not Region.DRAFT),
             attention_out=put(all_reduce_rows(rank, "attention")),
-            experts=par(
-                seq(
-                    self.fusion.sequence(
-                        put(experts.router_gate(weights)), put(experts.router_select(rank, weights))
-                    ),
-                    put(experts.routed_experts(rank, weights)),
-                    all_reduce if whole_shared else None,
-                ),
-                put(experts.shared_expert(rank, weights)),
-            ),
-            experts_out=None if whole_shared else all_reduce,
+            experts=mixture,
+            experts_out=experts_out,
             expand={s: must(hyper.expand(rank)) for s in hyper.SITES},
             # The router, the compressor and the index weights read the rows before conversion.
             needed={
@@ -246,6 +240,23 @@ class GraphBuilder:
                 "ffn": frozenset({"normed"}),
             },
         )
+
+    def _experts(self, weights: Mapping[str, Tensor], put: _Put) -> tuple[Node, Task | None]:
+        """The mixture of experts, and the collective that ends it where one follows."""
+        rank = self.rank
+        router = self.fusion.sequence(
+            put(experts.router_gate(rank, weights)), put(experts.router_select(rank, weights))
+        )
+        routed = put(experts.routed_experts(rank, weights))
+        shared = put(experts.shared_expert(rank, weights))
+        if rank.exchanges:
+            sent = seq(router, put(dispatch_rows(rank)), routed, put(combine_rows(rank)))
+            return par(sent, shared), put(gather_expert_rows(rank))
+        all_reduce = put(all_reduce_rows(rank, "experts"))
+        # A whole shared expert is added after the sum, beside it (runtime-semantics §4.1).
+        if rank.policy.sharding.shared_expert is Placement.REPLICATED:
+            return par(seq(router, routed, all_reduce), shared), None
+        return par(seq(router, routed), shared), all_reduce
 
     def _attention(
         self, layer: Layer, weights: Mapping[str, Tensor], put: _Put, *, kept: bool

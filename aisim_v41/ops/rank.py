@@ -14,6 +14,7 @@ from aisim_v41.model.sharding import local
 from aisim_v41.model.tensor import Tensor
 from aisim_v41.model.tensors import draft_tensors, global_tensors, layer_tensors
 from aisim_v41.plan.counts import Count
+from aisim_v41.plan.expert_groups import Scatter
 from aisim_v41.plan.policy import RuntimePolicy
 
 BF16_BYTES = 2
@@ -38,6 +39,28 @@ class Rank:
     def tp(self) -> int:
         """Tensor-parallel ranks."""
         return self.parallel.tp
+
+    @property
+    def exchanges(self) -> bool:
+        """Rows are sent to the ranks of their experts and back."""
+        return self.parallel.ep > 1 and self.policy.expert_exchange == "all_to_all"
+
+    @property
+    def held_experts(self) -> int:
+        """Routed experts of a layer, copies counted, over all ranks."""
+        return self.model.experts.routed + self.policy.sharding.redundant_experts
+
+    @property
+    def scatter(self) -> Scatter:
+        """How rows spread over the ranks of their experts."""
+        fewest = self.policy.expert_routing == "fewest"
+        return Scatter(self.held_experts, self.model.experts.top_k, fewest)
+
+    @property
+    def rows_reaching(self) -> float:
+        """Share of all rows that have an expert in one group of ranks [1]."""
+        ep = self.parallel.ep
+        return self.scatter.reached(ep) / ep if ep > 1 else 1.0
 
     @property
     def own_heads(self) -> int:

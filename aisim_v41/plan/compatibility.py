@@ -169,14 +169,14 @@ def check_mapping_is_modelled(parallel: Parallel) -> None:
     """Refuse mappings whose step is not modelled.
 
     Raises:
-        UnsupportedPlanError: a dimension other than tp is above 1.
+        UnsupportedPlanError: a dimension other than tp and ep is above 1.
     """
-    for name in ("ep", "dp", "cp", "pp"):
+    for name in ("dp", "cp", "pp"):
         size = getattr(parallel, name)
         if size > 1:
             raise UnsupportedPlanError(
-                f"Parallel.{name} = {size}: the time of a step is modelled for tensor parallelism "
-                f"alone (tp = {parallel.tp}); memory and capacity accept ep. Use {name}=1."
+                f"Parallel.{name} = {size}: the time of a step is modelled for tensor and expert "
+                f"parallelism (tp = {parallel.tp}, ep = {parallel.ep}). Use {name}=1."
             )
 
 

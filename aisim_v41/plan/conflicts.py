@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aisim_v41.model.parallel import Parallel
+from aisim_v41.model.sharding import Placement
 from aisim_v41.plan.policy import RuntimePolicy
 
 DATA_CENTRE_BLACKWELL = ("sm100", "sm103")
@@ -91,6 +92,19 @@ CONFLICTS: tuple[Conflict, ...] = (
     Conflict(
         ("sglang",), "encoder replay", "full prefill graphs", "use prefill_execution='eager'",
         lambda p, m: p.encoder_replay != "off" and p.prefill_execution != "eager",
+    ),
+    Conflict(
+        (), "expert_exchange 'all_to_all'", "experts cut into slices",
+        "rows are sent to the one rank that holds an expert; use ep = tp x dp x cp, or "
+        "expert_exchange='gather'",
+        lambda p, m: p.expert_exchange == "all_to_all" and m.expert_slices > 1,
+    ),
+    Conflict(
+        (), "expert_exchange 'all_to_all'", "a shared expert split over tensor-parallel ranks",
+        "each has other rows; use shared_expert='replicated'",
+        lambda p, m: p.expert_exchange == "all_to_all"
+        and m.tp > 1
+        and p.sharding.shared_expert is Placement.SPLIT,
     ),
     Conflict(
         (), "replay_anchor 'prompt_end'", "replay_exact",

@@ -72,8 +72,8 @@ def fullest_group(
     choices: Floats,
     touched: Floats,
     parts: int,
-    experts: float,
-    variation: float,
+    experts: Floats | float,
+    variation: Floats | float,
     imbalance: float = 0.0,
 ) -> Fullest:
     """Work of the fullest of ``parts`` groups, element by element.
@@ -108,7 +108,7 @@ def fullest_group(
     return Fullest(largest, np.maximum(read, distinct))
 
 
-def of_copies(touched: Floats, experts: float, copies: float) -> Floats:
+def of_copies(touched: Floats, experts: Floats | float, copies: Floats | float) -> Floats:
     """Distinct copies of experts that are read where experts have copies on several ranks.
 
     Choices of an expert spread over its copies. With copies alike, a copy is missed as often as a

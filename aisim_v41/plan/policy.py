@@ -93,6 +93,11 @@ class RuntimePolicy:
         expert_popularity: How unlike experts are chosen: squared coefficient of variation of their
             popularity, 0 for alike; or the measured share of all choices of each expert. See
             `aisim_v41.plan.expert_load`.
+        expert_exchange: With expert parallelism, every rank of a replica sees all rows and their
+            sums are reduced ("gather"), or each row is sent to the ranks of its experts and back
+            ("all_to_all").
+        expert_imbalance: With expert parallelism, work of the fullest rank over the mean, from 1;
+            None: what chance and popularity make of it (OP), see `aisim_v41.plan.expert_groups`.
         fusion: Fusion profile, see `aisim_v41.ops.fusion`. The bound takes it; OP too where no
             build of the engine is known for the GPU, or where it was overridden.
         build: Dated build of the engine whose kernels OP prices, see `aisim_v41.plan.builds`;
@@ -156,6 +161,7 @@ class RuntimePolicy:
         graph_pool_mib: Memory of captured graphs [MiB]; an allowance.
         runtime_reserve_mib: Context, libraries and allocator slack [MiB]; an allowance.
         collective_mib: Buffers of the collectives when there are several GPUs [MiB]; an allowance.
+        exchange_mib: Buffers of an all-to-all between experts [MiB]; an allowance.
 
     Refusals:
 
@@ -194,6 +200,8 @@ class RuntimePolicy:
     expert_routing: Literal["independent", "per_request", "fewest"] = "per_request"
     expert_locality: float = 0.4
     expert_popularity: float | tuple[float, ...] = 1.0
+    expert_exchange: Literal["gather", "all_to_all"] = "gather"
+    expert_imbalance: float | None = None
     fusion: Literal["elementary", "single_pass", "sglang_decode", "vllm_mega_mhc"] = "single_pass"
     build: str = UNNAMED
     decode_streams: Literal["side", "single"] = "side"
@@ -232,6 +240,7 @@ class RuntimePolicy:
     graph_pool_mib: int = 2600
     runtime_reserve_mib: int = 1024
     collective_mib: int = 512
+    exchange_mib: int = 1024
     engine_rules: Literal["enforced", "warned"] = "enforced"
 
     def __post_init__(self) -> None:
@@ -290,12 +299,14 @@ _POSITIVE = {
     "attention_head_multiple", "page_tokens", "window_slots", "chunk_tokens", "max_requests",
     "draft_tokens", "window_page_rows", "window_evict_tokens", "prefix_tails", "pair_ring_rows",
     "index_score_bytes", "index_tile_mib", "graph_pool_mib", "runtime_reserve_mib",
-    "collective_mib",
+    "collective_mib", "exchange_mib",
 }  # fmt: skip
 _MAX_INT = 1 << 30
 _MAY_BE_ZERO = {"expert_locality"}
 """Shares that may be 0."""
 _POPULARITY = "expert_popularity"
+_IMBALANCE = "expert_imbalance"
+_MOST_IMBALANCED = 1000.0
 _MOST_SKEWED = 100.0
 _ROUNDING = 1e-6
 
@@ -316,6 +327,8 @@ def _check_field(name: str, value: object, expected: Any) -> None:
             raise InvalidInputError(
                 f"policy field {name} = {value!r}: must be a whole number from {low} to {_MAX_INT}"
             )
+    elif name == _IMBALANCE:
+        _check_imbalance(value)
     elif expected is float:
         number = typing.cast(float, value) if type(value) in (int, float) else -1.0
         if not 0 <= number <= 1 or (number == 0 and name not in _MAY_BE_ZERO):
@@ -326,6 +339,15 @@ def _check_field(name: str, value: object, expected: Any) -> None:
     elif not isinstance(value, expected):
         raise InvalidInputError(
             f"policy field {name} = {value!r}: must be of type {expected.__name__}"
+        )
+
+
+def _check_imbalance(value: object) -> None:
+    number = typing.cast(float, value) if type(value) in (int, float) else -1.0
+    if value is not None and not 1 <= number <= _MOST_IMBALANCED:
+        raise InvalidInputError(
+            f"policy field {_IMBALANCE} = {value!r}: must be None (from popularity), or a number "
+            f"from 1 to {_MOST_IMBALANCED:g}"
         )
 
 

@@ -33,29 +33,39 @@ def tokens_of_experts(tokens: int, alpha: float) -> np.ndarray:
     return found[found > 0]
 
 
-def ratios(gpu: str, load: str) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens of every row of four ranks, and law over measured."""
+def ratios(
+    gpu: str, load: str, expert_parallel: int = 1, *, fullest: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens of every row of four ranks, and law over measured: of the mean rank, or of the one
+    that has most to do."""
+    tensor_parallel = 4 // expert_parallel
+    kernel = {"operator": "routed_experts"} if expert_parallel > 1 else {}
     hardware = load_hardware(gpu)
     law = load_calibration(hardware, "sglang").law("experts.mxfp4")
     (identity,) = load_table(gpu, "experts").matching(
-        engine="sglang", expert_load=load, tensor_parallel=4, expert_parallel=1
-    )
+        engine="sglang", expert_load=load, tensor_parallel=tensor_parallel,
+        expert_parallel=expert_parallel, **kernel,
+    )  # fmt: skip
     sizes = {name: int(value) for name, value in SHAPE.items()}
     rows = load_table(gpu, "experts").select(flags=(), **identity).where(**sizes)
     tokens = rows.sizes["tokens"].astype(np.float64)
     counts = [tokens_of_experts(int(n), LOADS[load]) for n in tokens]
     balanced = of.experts_features(
-        hardware, "mxfp4_mxfp8", "balanced", SHAPE | {"tokens": tokens}, 4, 1
-    )
-    touched = np.array([float(len(one)) for one in counts])
-    fixed = balanced["memory_s"] - balanced["touched"] * weight_seconds(gpu)
+        hardware, "mxfp4_mxfp8", "balanced", SHAPE | {"tokens": tokens}, tensor_parallel,
+        expert_parallel,
+    )  # fmt: skip
+    one_expert = weight_seconds(gpu) * expert_parallel
+    touched = np.array([float(len(one)) for one in counts]) / expert_parallel
+    fixed = balanced["memory_s"] - balanced["touched"] * one_expert
+    groups = {"groups": float(expert_parallel), "copies": 0.0, "imbalance": 0.0}
     predicted_s = law.seconds(
         {name: value for name, value in balanced.items() if name != "spread"}
         | {
             "touched": touched,
-            "memory_s": fixed + touched * weight_seconds(gpu),
+            "memory_s": fixed + touched * one_expert,
             "skew": np.array([one.var() / one.mean() ** 2 for one in counts]),
         }
+        | (groups | {"expert_memory_s": one_expert} if fullest else {})
     )
     return tokens, predicted_s * 1e6 / rows.latency_us
 
@@ -78,3 +88,12 @@ def test_power_law_rows_follow_from_their_popularity(gpu: str, load: str):
     assert np.percentile(np.abs(ratio - 1), 90) < 0.25
     middle = (tokens >= 128) & (tokens <= 512)
     assert np.abs(ratio[middle] - 1).max() < 0.15
+
+
+@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("gpu", ["gb200", "b200", "gb300"])
+def test_one_rank_of_whole_experts_lies_between_the_mean_and_the_fullest(gpu: str, load: str):
+    """Tables at EP 4 time one rank of one draw, and do not say which."""
+    mean = np.median(ratios(gpu, load, 4)[1])
+    most = np.median(ratios(gpu, load, 4, fullest=True)[1])
+    assert 0.9 < mean < 1.0 < most < 1.2

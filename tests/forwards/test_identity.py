@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from aisim_v41 import Parallel, load_hardware, load_model
 from aisim_v41.errors import InvalidInputError, SchemaError, UnsupportedPlanError
-from aisim_v41.forwards.execution import EXECUTION, NOT_EXECUTION, execution_of, setting_of
+from aisim_v41.forwards.execution import (
+    EXECUTION,
+    NOT_EXECUTION,
+    execution_of,
+    policy_execution,
+    setting_of,
+)
 from aisim_v41.forwards.identity import (
     TIMERS,
     Build,
@@ -124,7 +130,16 @@ def test_an_execution_that_no_policy_has_is_refused(change, message):
 
 
 def test_sharding_rules_stand_under_their_own_names():
-    assert {field.name for field in fields(ShardingRules)} <= set(identity().execution)
+    always = {field.name for field in fields(ShardingRules)} - {"redundant_experts"}
+    assert always <= set(identity().execution)
+
+
+def test_choices_of_expert_parallelism_stand_where_they_act():
+    """Identities of tables that were measured without them keep their hash."""
+    plain = policy_execution(policy("sglang"))
+    assert not {"redundant_experts", "expert_exchange", "expert_imbalance"} & set(plain)
+    used = {"redundant_experts": 16, "expert_exchange": "all_to_all"}
+    assert policy_execution(policy("sglang", **used)) == plain | used
 
 
 # --- the config -----------------------------------------------------------------------------------

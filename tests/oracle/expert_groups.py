@@ -37,3 +37,21 @@ def groups_reached(experts: int, top_k: int, groups: int) -> float:
     own = experts // groups
     reached = [len({e // own for e in row}) for row in combinations(range(experts), top_k)]
     return sum(reached) / len(reached)
+
+
+def bytes_sent(experts: int, top_k: int, inside: int, domains: int) -> tuple[float, float]:
+    """Copies of a row that leave its rank over the links and over the network, mean of all rows.
+
+    A copy goes to each other rank of the own domain that holds an expert of the row, and one to
+    each other domain that does.
+    """
+    ranks = inside * domains
+    own = experts // ranks
+    link = network = rows = 0
+    for source in range(ranks):
+        for row in combinations(range(experts), top_k):
+            needed = {expert // own for expert in row}
+            link += sum(r != source and r // inside == source // inside for r in needed)
+            network += sum(d != source // inside for d in {r // inside for r in needed})
+            rows += 1
+    return link / rows, network / rows

@@ -68,6 +68,10 @@ REFUSED = [
     ("trtllm", {"decoder_replay": True, "replay_exact": True}, {}, "prompt_end", "replay_exact"),
     ("trtllm", {"decoder_replay": True, "replay_anchor": "step_end"}, {},
      "prompt_window", "step_end"),
+    # Exchanges of rows (§4.1, §4.3).
+    ("sglang", {"expert_exchange": "all_to_all", "shared_expert": "replicated"},
+     {"tp": 4, "ep": 2}, "all_to_all", "slices"),
+    ("vllm", {"expert_exchange": "all_to_all"}, {"tp": 4, "ep": 4}, "all_to_all", "shared expert"),
     *[(name, {}, {"pp": 2}, "pipeline parallelism", "this model") for name in preset_names()],
 ]  # fmt: skip
 
@@ -152,7 +156,7 @@ def test_every_preset_runs_with_tensor_parallelism(preset: str, replay: bool):
         check_mapping_is_modelled(Parallel(tp=tp))
 
 
-@pytest.mark.parametrize("name", ["ep", "dp", "cp"])
+@pytest.mark.parametrize("name", ["dp", "cp"])
 def test_a_mapping_without_a_step_model(name: str):
     message = refused(policy("paper"), parallel=Parallel(tp=4, **{name: 2}))
     assert f"Parallel.{name} = 2" in message

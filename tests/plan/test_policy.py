@@ -35,7 +35,7 @@ def refusal(**overrides) -> str:
 
 def test_every_field_is_of_a_kind_tested_here():
     known = {*CHOICES, *NUMBERS, *SHARES, *SWITCHES, *SIZES, "sharding", "kv_layout", "build"}
-    known |= {"expert_popularity"}
+    known |= {"expert_popularity", "expert_imbalance"}
     assert known == set(CHANGEABLE)
 
 
@@ -138,6 +138,15 @@ def test_a_number_is_whole_and_bounded(name: str):
         message = refusal(**{name: value})
         assert f"policy field {name} = {value!r}" in message
         assert f"whole number from {low} to {1 << 30}" in message
+
+
+def test_an_imbalance_is_one_or_more_or_left_to_popularity():
+    for value in (None, 1, 1.0, 1.25, 1000):
+        assert policy("paper", expert_imbalance=value).expert_imbalance == value
+    for value in (0, 0.99, 1000.1, -1, math.nan, math.inf, True, "1.2", [1.2]):
+        message = refusal(expert_imbalance=value)
+        assert f"policy field expert_imbalance = {value!r}" in message
+        assert "number from 1 to 1000" in message
 
 
 @pytest.mark.parametrize("name", SHARES)
