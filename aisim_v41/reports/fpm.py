@@ -7,7 +7,7 @@ what it fitted, and what it did not believe. Text (`aisim_v41.reports.fpm_text`)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -216,18 +216,29 @@ class FpmReport:
         return report_text(self)
 
 
-def coverage_of(points: tuple[Point, ...]) -> tuple[Covered, ...]:
-    """What the points cover, by phase and requests."""
+def coverage_of(
+    points: tuple[Point, ...], sites: Sequence[Hashable] | None = None
+) -> tuple[Covered, ...]:
+    """What the points cover, by phase and requests.
+
+    Args:
+        points: Measured steps.
+        sites: What the step of each is told by; by default its tokens, which steps of unlike
+            requests may share.
+    """
+    told = [(p.new_tokens, p.prefix_tokens) for p in points] if sites is None else sites
     groups: dict[tuple[Phase, int], list[Point]] = {}
-    for point in points:
+    steps: dict[tuple[Phase, int], set[Hashable]] = {}
+    for point, site in zip(points, told, strict=True):
         groups.setdefault((point.phase, point.requests), []).append(point)
+        steps.setdefault((point.phase, point.requests), set()).add(site)
     ordered = sorted(groups.items(), key=lambda item: (PHASES.index(item[0][0]), item[0][1]))
     return tuple(
         Covered(
             phase=phase,
             requests=requests,
             points=len(group),
-            sites=len({(p.new_tokens, p.prefix_tokens) for p in group}),
+            sites=len(steps[phase, requests]),
             new_tokens=(min(p.new_tokens for p in group), max(p.new_tokens for p in group)),
             prefix_tokens=(
                 min(p.prefix_tokens for p in group),

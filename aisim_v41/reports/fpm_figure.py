@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aisim_v41.errors import InvalidInputError, MissingProfileError
 from aisim_v41.reports.fpm import AXES, PHASES, FpmReport, SiteLeftOut
@@ -34,6 +34,8 @@ WIDE = 4.0
 """Slowest over fastest time from which an axis of times is logarithmic."""
 BEYOND = 1.5
 """How far a logarithmic axis goes beyond its largest value."""
+MOST_NAMED = 12
+"""Marks that a legend has room for."""
 LEAST_RESIDUAL_PERCENT = 1.0
 """Residual that an axis shows at least."""
 
@@ -141,12 +143,17 @@ def predicted_against_measured(report: FpmReport, ax: Axes) -> Axes:
 
 
 def coverage_map(report: FpmReport, ax: Axes) -> Axes:
-    """Where measured steps lie; a larger mark is a step of more requests."""
+    """Where measured steps lie; a larger mark is a step of more requests.
+
+    Of very many numbers of requests the legend names the least and the most of each phase.
+    """
+    ends: list[Any] = []
     for phase in PHASES:
+        marks: list[Any] = []
         points = [point for point in report.points if point.phase == phase]
         for requests in sorted({point.requests for point in points}, reverse=True):
             group = [point for point in points if point.requests == requests]
-            ax.scatter(
+            mark = ax.scatter(
                 [point.new_tokens for point in group],
                 [point.prefix_tokens for point in group],
                 s=18.0 * requests**0.75,
@@ -156,11 +163,15 @@ def coverage_map(report: FpmReport, ax: Axes) -> Axes:
                 linewidths=0.9,
                 label=f"{phase}, {requests} request{'s' if requests != 1 else ''}",
             )
+            marks.append(mark)
+        ends += marks[:1] + marks[1:][-1:]
     _plain_ticks(ax, "symlog")
     ax.set_xlim(0, BEYOND * max(ax.dataLim.x1, 1.0))
     ax.set_ylim(-0.3, BEYOND * max(ax.dataLim.y1, 1.0))
     if report.points:
-        ax.legend(fontsize=8, frameon=False, ncols=2 if len(report.coverage) > 5 else 1)
+        named = ends if len(report.coverage) > MOST_NAMED else None
+        ax.legend(handles=named, fontsize=8, frameon=False, ncols=2 if len(report.coverage) > 5
+                  else 1)  # fmt: skip
     ax.set_title("What was measured", fontsize=10, loc="left")
     ax.set_xlabel(f"{AXES['new_tokens']} [tokens]")
     ax.set_ylabel(f"{AXES['prefix_tokens']} [tokens]")

@@ -65,7 +65,7 @@ def report_of(fpm: Fpm) -> FpmReport:
         runs=dict(Counter(fpm.steps.runs)),
         points=points,
         thinned=len(fit.samples),
-        coverage=coverage_of(points),
+        coverage=coverage_of(points, [site for site, _ in records]),
         left_out=tuple(one for rows in left.values() for one in rows),
         errors=errors,
         composition=fit.physical.composition,

@@ -11,7 +11,7 @@ from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
 
 from aisim_v41.errors import InvalidInputError, MissingProfileError
-from aisim_v41.reports.fpm import AXES
+from aisim_v41.reports.fpm import AXES, coverage_of
 from aisim_v41.reports.fpm_figure import COLOURS, figure, write_figure
 from reports import example
 
@@ -68,6 +68,17 @@ def test_coverage_has_every_point(drawn):
     assert sorted(marks(ax)) == sorted(wanted)
     sizes = {one.get_label(): one.get_sizes()[0] for one in ax.collections}
     assert sizes["prefill, 1 request"] < sizes["prefill, 2 requests"]
+
+
+def test_the_legend_of_very_many_sizes_has_room():
+    points = [example.point("decode", n, n, 1024, 80.0 + n) for n in range(1, 65)]
+    points += [example.point("prefill", 7, 700, 0, 99.0)]
+    report = example.report(points=tuple(points), coverage=coverage_of(tuple(points)), left_out=())
+    ax = named(figure(report), "new tokens of the step [")
+    assert len(marks(ax)) == 65
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [
+        "prefill, 7 requests", "decode, 64 requests", "decode, 1 request",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("axis", AXES)

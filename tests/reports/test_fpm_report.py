@@ -168,3 +168,11 @@ def test_one_record_leaves_nothing_out():
     assert told.left_out == ()
     assert "nothing can be left out" in told.to_text()
     assert len(figure(told).get_axes()) == 6
+
+
+def test_unlike_requests_of_one_sum_are_two_sites():
+    """Contexts of 1,000 and 3,000 are no step of twice 2,000, though both have the same mean."""
+    even, uneven = decodes(2, 2000), [*decodes(1, 1000), *decodes(1, 3000)]
+    records = [*grid("one", 1.0), record(even, run="one"), record(uneven, run="one")]
+    found = {(one.phase, one.requests): one for one in report(records)[1].coverage}
+    assert (found["decode", 2].points, found["decode", 2].sites) == (2, 2)
