@@ -45,6 +45,7 @@ _POLL_S = 0.02
 _READS = 20
 """A table may be replaced between its sidecar and its rows; so often is that taken for granted."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+_SLUG = re.compile(r"[a-z0-9][a-z0-9_.-]{0,199}")
 
 
 def read_table(folder: str | os.PathLike[str]) -> StepTable:
@@ -113,8 +114,18 @@ def add_to_table(table: StepTable, root: str | os.PathLike[str]) -> Path:
 
 
 def folder_of(table: StepTable, root: str | os.PathLike[str]) -> Path:
-    """Where a table lies under a root."""
-    return Path(root) / FOLDER / table.gpu / INNER / table.identity.slug()
+    """Where a table lies under a root.
+
+    Raises:
+        InvalidInputError: the identity names a GPU or a mapping that is no part of a path, and so
+            might lie anywhere.
+    """
+    slug = table.identity.slug()
+    if not _NAME.fullmatch(table.gpu):
+        raise InvalidInputError(f"{root}: {table.gpu!r:.80} is not a GPU's name")
+    if not _SLUG.fullmatch(slug):
+        raise InvalidInputError(f"{root}: {slug!r:.200} is not the name of a folder")
+    return Path(root) / FOLDER / table.gpu / INNER / slug
 
 
 @lru_cache(maxsize=64)
@@ -163,8 +174,6 @@ def _checked(folder: Path, text: bytes) -> StepTable:
 def _replace_table(table: StepTable, folder: Path) -> None:
     if not table.records:
         raise InvalidInputError(f"{folder}: the table has no records; there is nothing to publish")
-    if not _NAME.fullmatch(table.gpu):
-        raise InvalidInputError(f"{folder}: {table.gpu!r:.80} is not a GPU's name")
     raw = encode(table.records)
     sidecar = sidecar_of(table, raw)
     text = (json.dumps(sidecar, indent=1, ensure_ascii=False) + "\n").encode()

@@ -20,13 +20,14 @@ from hypothesis import strategies as st
 from aisim_v41 import Request
 from aisim_v41.errors import InvalidInputError, MissingProfileError, SchemaError
 from aisim_v41.forwards import store
+from aisim_v41.forwards.identity import Identity
 from aisim_v41.forwards.parquet import decode, encode
 from aisim_v41.forwards.records import STATUSES, StepRecord
 from aisim_v41.forwards.sidecar import FIELDS
 from aisim_v41.forwards.store import add_to_table, find_tables, publish_table, read_table
 from aisim_v41.forwards.table import StepTable
 from tests.forwards.publisher import tables, whole_tables
-from tests.forwards.worlds import identity, records
+from tests.forwards.worlds import build, identity, records
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -274,3 +275,20 @@ def test_a_second_writer_waits(tmp_path, monkeypatch):
         with pytest.raises(InvalidInputError, match="another process has been writing it"):
             publish_table(table, tmp_path)
     assert publish_table(table, tmp_path) == folder
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"gpu": "../../evil"}, {"gpu": "/evil"}, {"gpu": "a" * 300}, {"tp": "../../../../evil"}],
+    ids=repr,
+)
+@pytest.mark.parametrize("write", [publish_table, add_to_table])
+def test_nothing_is_written_beside_the_root(tmp_path, changes, write):
+    root = tmp_path / "inside" / "root"
+    changes = {name: v.replace("/evil", f"{tmp_path}/evil") if v == "/evil" else v
+               for name, v in changes.items()}  # fmt: skip
+    made_up = Identity(build(), {**identity().execution, **changes})
+    step = StepRecord(step=(Request(new_tokens=8),), latency_ms=1.0)
+    with pytest.raises(InvalidInputError, match="is not"):
+        write(StepTable(identity=made_up, records=(step,)), root)
+    assert list(tmp_path.iterdir()) == []
