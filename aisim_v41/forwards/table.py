@@ -155,17 +155,23 @@ def _refuse_other_readings(ours: Iterable[StepRecord], theirs: Iterable[StepReco
     """
     steps: dict[Key, set[Any]] = {}
     for record in ours:
-        if record.point and record.order is not None:
-            steps.setdefault((record.run, record.point, record.order), set()).add(record.step)
+        steps.setdefault(_place(record), set()).add(record.step)
     for record in theirs:
-        known = steps.get((record.run, record.point, record.order))
-        if known is not None and record.step not in known:
+        known = steps.get(_place(record))
+        if record.point and known is not None and record.step not in known:
             raise InvalidInputError(
-                f"run {record.run!r}, point {record.point!r}, order {record.order!r} is there as "
+                f"run {record.run!r}, point {record.point!r}, order {record.order!r} "
+                f"({record.source!r:.80}) is there as "
                 f"{next(iter(known))!r:.200} and is now {record.step!r:.200}: one measurement, "
                 "read in two ways. Publish the new reading in place of the old, or give another "
                 "run."
             )
+
+
+def _place(record: StepRecord) -> Key:
+    """Where a named point was measured: its position in the run, or in the source."""
+    at = record.source if record.order is None else record.order
+    return (record.run, record.point, at) if at != "" else (record.step,)
 
 
 def _brief(record: StepRecord) -> str:

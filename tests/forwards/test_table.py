@@ -153,12 +153,18 @@ def test_one_measurement_is_not_read_in_two_ways():
     with pytest.raises(InvalidInputError, match="one measurement, read in two ways"):
         table(named).merged(table(other))
     assert len(table(named).merged(table(named, record(order=0))).records) == 2
+    row = {"point": "decode-b4-kv9", "source": "file: row 3"}
+    with pytest.raises(InvalidInputError, match=r"'file: row 3'.* read in two ways"):
+        table(record(**row)).merged(table(record(**row, step=other.step)))
+    below = {**row, "source": "file: row 4"}
+    assert len(table(record(**row)).merged(table(record(**below, step=other.step))).records) == 2
 
 
 def place(one: StepRecord):
     """What no two records of a table share; where it is whole, no two of two tables."""
-    whole = bool(one.point) and one.order is not None
-    return one.run, one.point, one.order, None if whole else one.step
+    at = one.source if one.order is None else one.order
+    whole = bool(one.point) and at != ""
+    return (one.run, one.point, at) if whole else (one.run, one.point, one.order, one.step)
 
 
 @given(st.lists(records(), max_size=6, unique_by=place))
