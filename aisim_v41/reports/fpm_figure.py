@@ -211,6 +211,8 @@ def residual_along(report: FpmReport, axis: str, ax: Axes) -> Axes:
         from matplotlib.ticker import MaxNLocator
 
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if ax.dataLim.x0 == ax.dataLim.x1:  # else ticks of one place are parts of a request
+            ax.set_xlim(ax.dataLim.x0 - 1, ax.dataLim.x1 + 1)
     ax.set_xlabel(AXES[axis], fontsize=9)
     ax.set_ylabel("predicted / measured - 1 [%]", fontsize=9)
     ax.tick_params(labelsize=8)

@@ -70,6 +70,16 @@ def test_coverage_has_every_point(drawn):
     assert sizes["prefill, 1 request"] < sizes["prefill, 2 requests"]
 
 
+def test_there_are_no_parts_of_a_request():
+    points = [example.point("decode", 1, 1, 512 * n, 80.0 + n, order=7) for n in range(1, 4)]
+    drawn = figure(example.report(points=tuple(points), left_out=example.site_left_out()[:3]))
+    for axis in ("requests", "order"):
+        (ax,) = (ax for ax in drawn.get_axes() if ax.get_xlabel() == AXES[axis])
+        shown = [tick for tick in ax.get_xticks() if ax.get_xlim()[0] <= tick <= ax.get_xlim()[1]]
+        assert shown
+        assert all(tick == int(tick) for tick in shown)
+
+
 def test_the_legend_of_very_many_sizes_has_room():
     points = [example.point("decode", n, n, 1024, 80.0 + n) for n in range(1, 65)]
     points += [example.point("prefill", 7, 700, 0, 99.0)]
