@@ -10,7 +10,6 @@ from aisim_v41.errors import InvalidInputError
 from aisim_v41.hardware import Hardware
 from aisim_v41.plan.ledger_text import changed_lines
 from aisim_v41.plan.plan import Plan
-from aisim_v41.plan.request import Request
 from aisim_v41.reports.fpm_text import columns
 from aisim_v41.speculation.acceptance import Acceptance
 from aisim_v41.speculation.outcomes import PROFILE_TOKENS, Outcome, Speculation
@@ -257,9 +256,7 @@ def speculate_by_batch(
     (one,) = plan.requests
     reports = []
     for count in batches:
-        alike = Request(
-            new_tokens=one.new_tokens, prefix_tokens=one.prefix_tokens, kind=one.kind, count=count
-        )
+        alike = replace(one, count=count, packed=b"")
         batch = replace(plan, requests=(alike,))
         reports.append(
             speculate(batch, hardware, acceptance, method,

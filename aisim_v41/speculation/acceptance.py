@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isfinite
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 
@@ -216,29 +216,43 @@ class Bursts:
         return step_s / self.mean
 
 
-def drawn_emitted(requests: Sequence[Acceptance], drafts: Sequence[int], *, seed: int) -> Floats:
+def drawn_emitted(
+    requests: Sequence[Acceptance],
+    drafts: Sequence[int],
+    *,
+    seed: int,
+    draw: Literal["request", "step"] = "request",
+) -> Floats:
     """Tokens that each request of one step emits, drawn from its own acceptance.
 
     Args:
         requests: acceptance of each request.
         drafts: drafts that each has verified [tokens].
         seed: of the generator; the same seed gives the same draws.
+        draw: a chance of its own for each "request", or one for all of the "step", as some engines
+            simulate acceptance: requests that are alike then go in lock-step and end together
+            (kkHuang-amd/claude-skills dsv41/VLLM_COMPARE.md).
 
     Raises:
-        InvalidInputError: lists of different length, or more drafts than positions known.
+        InvalidInputError: lists of different length, more drafts than positions known, or an
+            unknown kind of draw.
     """
     if len(requests) != len(drafts):
         raise InvalidInputError(
             f"{len(requests)} requests and {len(drafts)} numbers of drafts: give one for each"
         )
+    if draw not in ("request", "step"):
+        raise InvalidInputError(f"draw = {draw!r}: must be 'request' or 'step'")
     generator = np.random.default_rng(seed)
     emitted = np.ones(len(requests))
+    drawn = generator.random()
     for place, (acceptance, asked) in enumerate(zip(requests, drafts, strict=True)):
         # One number decides how far: a draft is kept where it lies below the draft's survival. So
         # the same seed never emits fewer tokens with more drafts.
-        drawn = generator.random()
         verified = acceptance.verified(asked)
         emitted[place] += sum(drawn < kept for kept in acceptance.survival[:verified])
+        if draw == "request":
+            drawn = generator.random()
     return emitted
 
 

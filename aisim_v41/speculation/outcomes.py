@@ -21,7 +21,7 @@ spec_decode/adaptive_verification.py @057929c3. What is taken as true: docs/assu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
 from math import fsum
@@ -37,7 +37,14 @@ from aisim_v41.plan.plan import Plan
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.request import Request
 from aisim_v41.speculation.acceptance import Acceptance, Bursts
-from aisim_v41.speculation.schedule import Schedule, confident, scheduled, spread, step_curve
+from aisim_v41.speculation.schedule import (
+    Schedule,
+    batch_curve,
+    confident,
+    scheduled,
+    spread,
+    verifying,
+)
 
 PROFILE_TOKENS: Final = 8192
 """Context at which vLLM profiles the costs of adaptive verification unless it is told otherwise
@@ -121,9 +128,6 @@ class Speculation:
             for request, one in zip(plan.requests, self.of_entries, strict=True)
             for _ in range(request.count)
         )
-        self.prefix_tokens: tuple[int, ...] = tuple(
-            request.prefix_tokens for request in plan.requests for _ in range(request.count)
-        )
 
     # --- steps ------------------------------------------------------------------------------------
 
@@ -149,7 +153,7 @@ class Speculation:
     @cached_property
     def curve(self) -> tuple[float, ...]:
         """Time of a ragged step of 0 ... all drafts [s]."""
-        return step_curve(self.ragged, self.prefix_tokens, self.drafted)
+        return batch_curve(self.ragged, self.plan.requests, self.drafted)
 
     # --- schedules --------------------------------------------------------------------------------
 
@@ -157,11 +161,7 @@ class Speculation:
     def off(self) -> Outcome:
         """Plain decode."""
         step = self.compiled(self.plan.policy.with_overrides(speculation="off"))
-        requests = [
-            Request(new_tokens=1, prefix_tokens=r.prefix_tokens, kind="decode", count=r.count)
-            for r in self.plan.requests
-        ]
-        return self._outcome("off", [0] * len(self.acceptance), step, requests)
+        return self._outcome("off", [0] * len(self.acceptance), step, list(self.plan.requests))
 
     def fixed(self, drafts: int) -> Outcome:
         """Every request verifies so many drafts; the drafter drafts all of its positions.
@@ -174,12 +174,7 @@ class Speculation:
                 f"drafts = {drafts!r}: must be a whole number 0 ... {self.drafted}, what the "
                 "policy drafts (draft_tokens)"
             )
-        requests = [
-            Request(
-                new_tokens=1 + drafts, prefix_tokens=r.prefix_tokens, kind="verify", count=r.count
-            )
-            for r in self.plan.requests
-        ]
+        requests = [verifying(request, 1 + drafts) for request in self.plan.requests]
         return self._outcome(f"fixed {drafts}", [drafts] * len(self.acceptance), self.uniform,
                              requests)  # fmt: skip
 
@@ -192,7 +187,7 @@ class Speculation:
     def by_batch(self) -> Outcome:
         """The fixed number with the highest output rate; of equals the lowest."""
         best = max(self.every_fixed, key=lambda outcome: outcome.tokens_per_s)
-        return _renamed(best, "by-batch")
+        return replace(best, schedule="by-batch")
 
     @cached_property
     def confident(self) -> Outcome:
@@ -205,7 +200,10 @@ class Speculation:
         Raises:
             InvalidInputError, OutOfRangeError: no length of a context.
         """
-        believed = step_curve(self.ragged, [tokens] * len(self.prefix_tokens), self.drafted)
+        alike = [
+            replace(request, prefix_tokens=tokens, packed=b"") for request in self.plan.requests
+        ]
+        believed = batch_curve(self.ragged, alike, self.drafted)
         chosen = confident(self.acceptance, believed)
         return self._ragged("profiled", scheduled(self.acceptance, chosen.drafts, self.curve))
 
@@ -214,15 +212,12 @@ class Speculation:
         """All drafts computed, and kept up to the number that `confident` gives each request."""
         whole = self.every_fixed[-1]
         chosen = self.confident
-        return Outcome(
-            schedule="cap-accept", drafts=chosen.drafts, rows=whole.rows, step_s=whole.step_s,
-            emitted=chosen.emitted, bursts=chosen.bursts,
-        )  # fmt: skip
+        return replace(chosen, schedule="cap-accept", rows=whole.rows, step_s=whole.step_s)
 
     # --- parts ------------------------------------------------------------------------------------
 
     def _ragged(self, name: str, chosen: Schedule) -> Outcome:
-        step = spread(self.prefix_tokens, sum(chosen.drafts))
+        step = spread(self.plan.requests, sum(chosen.drafts))
         return Outcome(
             schedule=name, drafts=chosen.drafts, rows=_rows_run(self.ragged, step),
             emitted=chosen.emitted, step_s=chosen.step_s, bursts=self._bursts(chosen.drafts),
@@ -289,10 +284,3 @@ def _rows_run(step: CompiledStep, requests: list[Request]) -> int:
     if step.method != "sol":
         counts, _ = CapturedSteps(step.program).filled(columns, counts, one_step=True)
     return round(float(counts[step.program.tokens_place]))
-
-
-def _renamed(outcome: Outcome, name: str) -> Outcome:
-    return Outcome(
-        schedule=name, drafts=outcome.drafts, rows=outcome.rows, emitted=outcome.emitted,
-        step_s=outcome.step_s, bursts=outcome.bursts,
-    )  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 
 from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
@@ -114,6 +114,27 @@ def scheduled(
 
 
 def step_curve(step: CompiledStep, prefix_tokens: Sequence[int], drafts: int) -> tuple[float, ...]:
+    """`batch_curve` of requests that are alike but for their contexts.
+
+    Args:
+        step: of a policy that drafts.
+        prefix_tokens: context of each request [tokens].
+        drafts: most drafts of one request [tokens].
+
+    Raises:
+        UnsupportedPlanError, InvalidInputError, OutOfRangeError: as for `batch_curve`.
+    """
+    if not prefix_tokens:
+        raise InvalidInputError("prefix_tokens is empty: give the context of each request")
+    alike = Counter(prefix_tokens)
+    requests = [
+        Request(new_tokens=1, prefix_tokens=prefix, kind="decode", count=count)
+        for prefix, count in alike.items()
+    ]
+    return batch_curve(step, requests, drafts)
+
+
+def batch_curve(step: CompiledStep, requests: Sequence[Request], drafts: int) -> tuple[float, ...]:
     """Time of a step that verifies 0 ... all drafts of its requests [s].
 
     Each total is priced once, spread evenly over the requests, with the dummies of the captured
@@ -122,7 +143,7 @@ def step_curve(step: CompiledStep, prefix_tokens: Sequence[int], drafts: int) ->
 
     Args:
         step: of a policy that drafts.
-        prefix_tokens: context of each request [tokens].
+        requests: that decode.
         drafts: most drafts of one request [tokens].
 
     Raises:
@@ -135,32 +156,43 @@ def step_curve(step: CompiledStep, prefix_tokens: Sequence[int], drafts: int) ->
             f"{drafts!r} drafts of a request: steps of this policy draft {drafted}; set "
             'speculation="dspark" and draft_tokens'
         )
-    if not prefix_tokens:
-        raise InvalidInputError("prefix_tokens is empty: give the context of each request")
-    return tuple(
-        step(spread(prefix_tokens, total)) for total in range(len(prefix_tokens) * drafts + 1)
-    )
+    count = sum(request.count for request in requests)
+    return tuple(step(spread(requests, total)) for total in range(count * drafts + 1))
 
 
-def spread(prefix_tokens: Sequence[int], total: int) -> list[Request]:
-    """A verify step of so many drafts in all, as evenly over the requests as can be.
+def spread(requests: Sequence[Request], drafts: int) -> list[Request]:
+    """A verify step of so many drafts in all, as evenly over requests as can be.
 
     Args:
-        prefix_tokens: context of each request [tokens].
-        total: drafts of all requests [tokens]; the first requests verify what is left over.
+        requests: that decode.
+        drafts: of all requests [tokens]; the first requests verify what is left over.
 
     Example:
-        >>> [(r.new_tokens, r.count) for r in spread([100, 100, 100], 4)]
+        >>> decode = Request(new_tokens=1, prefix_tokens=100, kind="decode", count=3)
+        >>> [(r.new_tokens, r.count) for r in spread([decode], 4)]
         [(3, 1), (2, 2)]
     """
-    each, more = divmod(total, len(prefix_tokens))
-    alike = Counter(
-        (1 + each + (place < more), prefix) for place, prefix in enumerate(prefix_tokens)
-    )
-    return [
-        Request(new_tokens=rows, prefix_tokens=prefix, kind="verify", count=count)
-        for (rows, prefix), count in alike.items()
-    ]
+    each, more = divmod(drafts, sum(request.count for request in requests))
+    found = []
+    for request in requests:
+        longer = min(request.count, more)
+        more -= longer
+        for rows, count in ((2 + each, longer), (1 + each, request.count - longer)):
+            if count:
+                found.append(verifying(request, rows, count))
+    return found
+
+
+def verifying(request: Request, rows: int, count: int | None = None) -> Request:
+    """A request that decodes, as one that verifies.
+
+    Args:
+        request: the decoding one.
+        rows: the last token and its drafts [rows].
+        count: how many; as many as decode by default.
+    """
+    number = request.count if count is None else count
+    return replace(request, new_tokens=rows, kind="verify", count=number, packed=b"")
 
 
 def _check(requests: Sequence[Acceptance], curve: Sequence[float]) -> None:

@@ -75,6 +75,20 @@ def test_what_the_engine_does_not_load_is_left_out(model: Model) -> None:
     assert not {"draft", "draft experts", "draft heads", "vision", "Engram tables"} & set(bare)
 
 
+def test_a_drafter_is_its_blocks_its_experts_and_its_heads(model: Model) -> None:
+    """model-facts §2: bytes of values and scales, all on one GPU; heads and embedding are the
+    target's own. Split by four, what every rank holds stays whole."""
+    found = terms(model, Parallel(), "sglang", speculation="dspark")
+    names = ("draft", "draft experts", "draft heads")
+    assert [found[name].bytes for name in names] == [502_294_920, 7_219_445_760, 211_133_952]
+    four = terms(model, Parallel(tp=4), "sglang", speculation="dspark")
+    assert four["draft experts"].bytes == 7_219_445_760 // 4
+    # Tap projection, norms and confidence on every rank, Markov embedding and head by vocabulary.
+    whole, tables = 78_720_000 + 2 * 10_240 + 10_752, 2 * 66_191_360
+    assert found["draft heads"].bytes == whole + tables
+    assert four["draft heads"].bytes == whole + tables // 4
+
+
 def test_padding_of_expert_slices_is_a_figure_of_its_own(model: Model) -> None:
     """576 -> 640 at TP 4: a ninth more; 288 -> 384 at TP 8: a third more; none at TP 2."""
     for tp, share in ((4, 1 / 9), (8, 1 / 3)):

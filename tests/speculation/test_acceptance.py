@@ -134,6 +134,17 @@ def test_logged_rates_by_position_give_the_logged_mean(survival, length: float):
     assert acceptance.by_position[1] == pytest.approx(survival[1] / survival[0])
 
 
+def test_one_draw_for_a_step_keeps_requests_in_lock_step():
+    half = Acceptance.constant(0.5, 5)
+    steps = [drawn_emitted([half] * 32, [5] * 32, seed=seed, draw="step") for seed in range(300)]
+    assert all(len(set(step)) == 1 for step in steps)
+    assert len(set(drawn_emitted([half] * 32, [5] * 32, seed=0))) > 2
+    # Each request still emits what its acceptance says: a mean of 1.97 of variance 1.4.
+    assert np.mean(steps) == pytest.approx(half.expected_emitted(), abs=5 * (1.4 / 300) ** 0.5)
+    with pytest.raises(InvalidInputError, match="'request' or 'step'"):
+        drawn_emitted([half], [5], seed=0, draw="batch")
+
+
 def test_survival_never_rises():
     assert Acceptance.of_survival((0.5, 0.0, 0.0)).by_position == (0.5, 0.0, 0.0)
     for wrong in ((0.5, 0.6), (1.1,), (0.5, -0.1), ()):

@@ -77,7 +77,7 @@ def best_ragged(found: Speculation) -> float:
     rates = []
     for chosen in product(range(found.drafted + 1), repeat=len(found.acceptance)):
         emitted = sum(a.expected_emitted(k) for a, k in zip(found.acceptance, chosen, strict=True))
-        step = [verify(1 + k, prefix=p) for k, p in zip(chosen, found.prefix_tokens, strict=True)]
+        step = [verify(1 + k) for k in chosen]
         rates.append(emitted / ragged(step))
     return max(rates)
 
