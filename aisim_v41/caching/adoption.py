@@ -15,6 +15,7 @@ from aisim_v41.caching.lookup import CacheLookup
 from aisim_v41.errors import InvalidInputError, OutOfRangeError, UnsupportedPlanError
 from aisim_v41.model.description import Model
 from aisim_v41.model.earlier import require_step_model
+from aisim_v41.plan.compatibility import check_requests
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.request import Request, chunked
 
@@ -22,8 +23,6 @@ Source = Literal["none", "cached", "snapshot", "replayed"]
 
 WINDOWS_IN_RINGS = ("sglang", "vllm")
 """Presets whose encoder replay takes window KV out of the prefix cache (§2.1, §2.2)."""
-EVEN_HITS = "sglang"
-"""Preset whose separate replay cannot rebuild the half of a pair and raises (§2.1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,16 +163,18 @@ def adopt(model: Model, lookup: CacheLookup, policy: RuntimePolicy) -> Adoption:
     if source == "none":
         hit = 0
     replayed = min(hit, policy.encoder_replay_rows) if source == "replayed" else 0
-    _check_groups(model, policy, hit, source, reasons)
+    _note_unfinished_group(model, policy, hit, source, reasons)
     start = hit - replayed
     history = 0 if model.engram is None else min(model.engram.max_ngram - 1, start)
+    requests = _steps(lookup, policy, hit, source, replayed)
+    check_requests(model, policy, requests[:1])
     return Adoption(
         lookup=lookup,
         policy=policy,
         hit_tokens=hit,
         window=source,
         replayed_rows=replayed,
-        requests=_steps(lookup, policy, hit, source, replayed),
+        requests=requests,
         skipped_entries={
             owner.index: hit // owner.ratio - start // owner.ratio for owner in model.kv_owners
         },
@@ -235,20 +236,13 @@ def _window_source(
     return "cached" if covered else "replayed"
 
 
-def _check_groups(
+def _note_unfinished_group(
     model: Model, policy: RuntimePolicy, hit: int, source: Source, reasons: list[str]
 ) -> None:
     """A hit that ends inside a group of the compressor."""
     group = math.lcm(*(owner.ratio for owner in model.kv_owners)) if model.kv_owners else 1
     if source != "replayed" or hit % group == 0 or policy.replayed_rows_compress:
         return
-    if policy.name == EVEN_HITS and policy.encoder_replay == "separate":
-        raise UnsupportedPlanError(
-            f"a hit of {hit} tokens and encoder_replay='separate' exclude each other "
-            f"({policy.revision}): the compressor's group of {group} that it ends in cannot be "
-            f"rebuilt. Use a hit_page_tokens that is a multiple of {group}, or "
-            "encoder_replay='folded'."
-        )
     reasons.append(f"the unfinished group at {hit:,} must come from stored state")
 
 

@@ -24,7 +24,11 @@ from aisim_v41.model.description import Model
 from aisim_v41.model.formats import BF16
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.model.vision import image_grid
-from aisim_v41.plan.compatibility import check_policy
+from aisim_v41.plan.compatibility import (
+    check_disaggregated,
+    check_policy,
+    disaggregation_faults,
+)
 from aisim_v41.plan.plan import Plan
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.units import MILLISECOND
@@ -40,12 +44,10 @@ class Role:
     Args:
         policy: its engine.
         parallel: its ranks; those of attention (tp x cp) hold a copy each.
-        static_lengths: its verify steps have as many rows for every request.
     """
 
     policy: RuntimePolicy
     parallel: Parallel = field(default_factory=Parallel)
-    static_lengths: bool = True
 
     def __post_init__(self) -> None:
         for name, kind in (("policy", RuntimePolicy), ("parallel", Parallel)):
@@ -53,10 +55,6 @@ class Role:
                 raise InvalidInputError(
                     f"Role.{name} = {getattr(self, name)!r}: must be a {kind.__name__}"
                 )
-        if type(self.static_lengths) is not bool:
-            raise InvalidInputError(
-                f"Role.static_lengths = {self.static_lengths!r}: must be True or False"
-            )
 
     @property
     def copies(self) -> int:
@@ -103,6 +101,11 @@ class TransferReport:
         return self.copies * self.copy_bytes
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What engines would refuse."""
+        return hand_over_warnings(self.sender, self.receiver)
+
+    @property
     def exposed_s(self) -> float:
         """What the hand-over adds behind the last forward, layer by layer [s]."""
         return self.total_s - self.compute_s
@@ -144,6 +147,7 @@ class TransferReport:
             "transfer_ms": self.transfer_s / MILLISECOND,
             "exposed_ms": self.exposed_s / MILLISECOND,
             "total_ms": self.total_s / MILLISECOND,
+            "warnings": list(self.warnings),
         }
 
 
@@ -218,6 +222,7 @@ def check_roles(model: Model, sender: Role, receiver: Role) -> None:
     """
     for role in (sender, receiver):
         check_policy(role.policy, role.parallel)
+    check_disaggregated(sender.policy, receiver.policy)
     pools = kv_pool(model, sender.policy), kv_pool(model, receiver.policy)
     unlike = [name for name, value in _layout(pools[0]).items() if value != _layout(pools[1])[name]]
     if unlike:
@@ -226,38 +231,35 @@ def check_roles(model: Model, sender: Role, receiver: Role) -> None:
             "and no engine converts one into the other. Give both sides the same kv_layout and "
             "page fields."
         )
-    _check_drafting(sender, receiver)
-    for role in (sender, receiver):
-        if role.policy.name == "sglang" and role.policy.encoder_replay != "off":
-            raise UnsupportedPlanError(
-                "encoder replay and prefill/decode disaggregation exclude each other "
-                f"({role.policy.revision}): window rings are not handed over. Use "
-                "encoder_replay='off'."
-            )
+    if receiver.policy.speculation != "off" and sender.policy.speculation == "off":
+        raise UnsupportedPlanError(
+            f"prefill with speculation='off' and decode with {receiver.policy.speculation!r} "
+            f"exclude each other ({receiver.policy.revision}): draft windows are filled by the "
+            "prefill. Give both sides the same speculation."
+        )
 
 
-def _check_drafting(sender: Role, receiver: Role) -> None:
-    drafts = [role.policy.speculation != "off" for role in (sender, receiver)]
-    exact = "vllm" in (sender.policy.name, receiver.policy.name)
-    if drafts[0] != drafts[1] and (drafts[1] or exact):
-        raise UnsupportedPlanError(
-            f"prefill with speculation={sender.policy.speculation!r} and decode with "
-            f"{receiver.policy.speculation!r} exclude each other ({receiver.policy.revision}): "
-            "draft windows are filled by the prefill. Give both sides the same speculation."
-        )
-    if not drafts[1] or receiver.policy.name != "sglang":
-        return
-    if not receiver.static_lengths:
-        raise UnsupportedPlanError(
-            "prefill/decode disaggregation and verify lengths by request exclude each other "
-            f"({receiver.policy.revision}): with DSpark the decode side has static lengths. Use "
-            "static_lengths=True."
-        )
-    if receiver.parallel.cp > 1:
-        raise UnsupportedPlanError(
-            f"prefill/decode disaggregation with DSpark and a decode side of cp = "
-            f"{receiver.parallel.cp} exclude each other ({receiver.policy.revision}): use cp=1."
-        )
+def hand_over_warnings(sender: Role, receiver: Role) -> tuple[str, ...]:
+    """What engines would refuse of sides whose ``engine_rules`` are "warned"."""
+    found = [
+        f"{role.policy.revision} refuses it: {fault}"
+        for role in (sender, receiver)
+        if role.policy.engine_rules == "warned"
+        for fault in disaggregation_faults(role.policy, sender.policy, receiver.policy)
+    ]
+    policy = receiver.policy
+    if policy.name == "sglang" and policy.speculation != "off":
+        if policy.verify_lengths == "ragged":
+            found.append(f"verify_lengths='ragged': {_LATER_TEXT}")
+        if receiver.parallel.cp > 1:
+            found.append(f"a decode side of cp={receiver.parallel.cp}: {_LATER_TEXT}")
+    return tuple(dict.fromkeys(found))
+
+
+_LATER_TEXT = (
+    "a later text of SGLang allows DSpark with separate servers for uniform lengths and a decode "
+    "side of cp=1 alone"
+)
 
 
 def _layout(pool: KvPool) -> dict[str, object]:

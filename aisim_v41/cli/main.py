@@ -1,5 +1,5 @@
 """The shell: ``aisim-v41 layers | ledger | estimate | compare | coverage | capacity | engram |
-speculate | fpm | claims | validate``.
+speculate | prefix | restore | tiers | transfer | fpm | claims | validate``.
 
 Every command answers in text that fits a terminal, and with ``--json`` as one JSON document on
 standard output. Exit codes: 0 answered, 1 a check failed (claims, validate) or the answer could not
@@ -26,6 +26,9 @@ from aisim_v41.cli import (
     layers,
     ledger,
     speculate,
+    prefix,
+    restore,
+    transfer,
     validate,
 )
 from aisim_v41.errors import AisimError
@@ -66,6 +69,10 @@ app.command("coverage")(compare.coverage)
 app.command("capacity")(capacity.capacity)
 app.command("engram")(engram.engram)
 app.command("speculate")(speculate.speculate)
+app.command("prefix")(prefix.prefix)
+app.command("restore")(restore.restore)
+app.command("tiers")(restore.tiers)
+app.command("transfer")(transfer.transfer)
 app.add_typer(fpm.app, name="fpm")
 app.command("claims")(claims.claims)
 app.command("validate")(validate.validate)

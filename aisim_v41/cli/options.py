@@ -136,6 +136,18 @@ def policies(
     ]
 
 
+def one_policy(engine: str, replay: str, changes: list[str] | None) -> RuntimePolicy:
+    """The policy of a command that takes one.
+
+    Raises:
+        InvalidInputError: replay on and off side by side, or an unknown field or value.
+    """
+    settings = policies(engine, replay, changes)
+    if len(settings) != 1:
+        raise InvalidInputError("--decoder-replay both: must be on or off here")
+    return settings[0][1]
+
+
 def overrides(changes: list[str] | None) -> dict[str, Any]:
     """FIELD=VALUE texts as values of the policy field's type.
 

@@ -120,14 +120,15 @@ def check_disaggregated(prefill: RuntimePolicy, decode: RuntimePolicy) -> None:
     for role in (prefill, decode):
         if role.engine_rules != "enforced":
             continue
-        for fault in _disaggregation_faults(role, prefill, decode):
+        for fault in disaggregation_faults(role, prefill, decode):
             raise UnsupportedPlanError(f"{fault} ({role.revision})")
 
 
-def _disaggregation_faults(
+def disaggregation_faults(
     role: RuntimePolicy, prefill: RuntimePolicy, decode: RuntimePolicy
 ) -> Iterator[str]:
-    """What the engine of one role refuses (deployment questions, 54; runtime-semantics §2.1)."""
+    """What the engine of one role refuses of a prefill and a decode role (deployment questions,
+    54; runtime-semantics §2.1), whatever its ``engine_rules``."""
     if role.name == "sglang" and role.speculation != "off":
         yield (
             "DSpark and separate prefill and decode exclude each other: the engine's guide refuses "

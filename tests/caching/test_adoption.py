@@ -53,7 +53,7 @@ def test_page_size_against_hit_length(policy, cached, used, replayed, floor):
 
 def test_sglang_of_the_older_form_refuses_half_a_pair():
     older = aisim.policy("sglang", encoder_replay="separate", hit_page_tokens=1)
-    with pytest.raises(aisim.UnsupportedPlanError, match=r"8193 tokens.*separate.*37ae292e"):
+    with pytest.raises(aisim.UnsupportedPlanError, match=r"separate.*8193 tokens.*37ae292e"):
         hit(older, 8193)
     assert hit(older, 8192).replayed_rows == 128
     paged = aisim.policy("sglang", encoder_replay="separate")

@@ -16,12 +16,8 @@ NIC = way_to(GB300, "network")
 PAPER = aisim.policy("paper")
 
 
-def role(policy="paper", *, tp: int = 4, cp: int = 1, static: bool = True, **changed) -> Role:
-    return Role(
-        policy=aisim.policy(policy, **changed),
-        parallel=aisim.Parallel(tp=tp, cp=cp),
-        static_lengths=static,
-    )
+def role(policy="paper", *, tp: int = 4, cp: int = 1, **changed) -> Role:
+    return Role(policy=aisim.policy(policy, **changed), parallel=aisim.Parallel(tp=tp, cp=cp))
 
 
 def moved(tokens: int = 8192, *, sender=None, receiver=None, way: Way = NIC, **changed):
@@ -119,23 +115,32 @@ LAYOUTS = [
 @pytest.mark.parametrize(("what", "changed"), LAYOUTS)
 def test_unlike_rows_or_pages_are_refused(what: str, changed: dict):
     plain = role("sglang")
-    with pytest.raises(aisim.UnsupportedPlanError, match="no engine converts"):
+    with pytest.raises(
+        aisim.UnsupportedPlanError, match=r"no engine converts|as they lie in the cache"
+    ):
         moved(sender=plain, receiver=role("sglang", **changed))
-    with pytest.raises(aisim.UnsupportedPlanError, match="prefill stores"):
+    with pytest.raises(aisim.UnsupportedPlanError, match="kv_layout='vllm_fp8'"):
         moved(sender=role("vllm"), receiver=plain)
 
 
-def test_sglang_hands_over_drafts_under_conditions():
-    """runtime-semantics §9: static lengths, decode CP 1; §2.1: no encoder replay."""
-    drafting = role("sglang", speculation="dspark")
-    found = moved(sender=drafting)
-    assert {p.layer for p in found.parts if p.domain is Domain.WINDOW} == set(range(43))
-    with pytest.raises(aisim.UnsupportedPlanError, match="static lengths"):
-        moved(sender=drafting, receiver=role("sglang", speculation="dspark", static=False))
-    with pytest.raises(aisim.UnsupportedPlanError, match="cp = 2"):
-        moved(sender=drafting, receiver=role("sglang", speculation="dspark", tp=1, cp=2))
+def test_sglang_hands_over_no_drafts_and_no_rings():
+    """Deployment question 54; runtime-semantics §2.1. Custom rules name what a later text allows
+    (§9: uniform lengths, decode CP 1)."""
+    with pytest.raises(aisim.UnsupportedPlanError, match=r"DSpark.*37ae292e"):
+        moved(sender=role("sglang", speculation="dspark"))
     with pytest.raises(aisim.UnsupportedPlanError, match=r"encoder replay.*37ae292e"):
         moved(sender=role("sglang", encoder_replay="folded"))
+    free = {"policy": "custom", "base": "sglang", "speculation": "dspark"}
+    found = moved(sender=role(**free))
+    assert {p.layer for p in found.parts if p.domain is Domain.WINDOW} == set(range(43))
+    assert len(found.warnings) == 1
+    assert "guide refuses them" in found.warnings[0]
+    ragged = moved(sender=role(**free), receiver=role(**free, verify_lengths="ragged", cp=2, tp=1))
+    assert [w.partition(":")[0] for w in ragged.warnings[1:]] == [
+        "verify_lengths='ragged'", "a decode side of cp=2",
+    ]  # fmt: skip
+    assert ragged.to_dict()["warnings"] == list(ragged.warnings)
+    assert moved().warnings == ()
 
 
 def test_both_roles_draft_or_none():
@@ -146,7 +151,7 @@ def test_both_roles_draft_or_none():
         with pytest.raises(aisim.UnsupportedPlanError, match="prefill"):
             moved(sender=sender, receiver=receiver)
     with pytest.raises(aisim.UnsupportedPlanError, match="same speculation"):
-        moved(sender=role("sglang"), receiver=role("sglang", speculation="dspark"))
+        moved(sender=role("atom"), receiver=role("atom", speculation="dspark"))
 
 
 def test_images_go_to_every_rank():
@@ -161,9 +166,7 @@ def test_images_go_to_every_rank():
         transfer_images(MODEL, [(0, 9)], receiver=role(), way=NIC)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"policy": "paper"}, {"parallel": 4}, {"static_lengths": 1}], ids=str
-)
+@pytest.mark.parametrize("wrong", [{"policy": "paper"}, {"parallel": 4}], ids=str)
 def test_roles_of_the_wrong_kind(wrong):
     with pytest.raises(aisim.InvalidInputError, match=r"Role\."):
         Role(**{"policy": PAPER, **wrong})
