@@ -25,9 +25,9 @@ from aisim_v41.cli import (
     fpm,
     layers,
     ledger,
-    speculate,
     prefix,
     restore,
+    speculate,
     transfer,
     validate,
 )

@@ -60,7 +60,7 @@ def test_a_link_is_set_up_once():
 @pytest.mark.parametrize("method", ["sol", "op"])
 @pytest.mark.parametrize("replay", ["folded", "separate"])
 def test_layers_add_up_to_the_step(method: str, replay: str):
-    policy = aisim.policy("sglang", encoder_replay=replay, speculation="dspark")
+    policy = aisim.policy("custom", base="sglang", encoder_replay=replay, speculation="dspark")
     requests = [
         aisim.Request(new_tokens=300, prefix_tokens=8192, window="missing"),
         aisim.Request(new_tokens=1, prefix_tokens=500, kind="decode"),
