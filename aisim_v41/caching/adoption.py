@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from aisim_v41.caching.copies import RingCopies, ring_copies
 from aisim_v41.caching.lookup import CacheLookup
 from aisim_v41.errors import InvalidInputError, OutOfRangeError, UnsupportedPlanError
 from aisim_v41.model.description import Model
@@ -18,6 +19,7 @@ from aisim_v41.model.earlier import require_step_model
 from aisim_v41.plan.compatibility import check_requests
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.request import Request, chunked
+from aisim_v41.units import MB
 
 Source = Literal["none", "cached", "snapshot", "replayed"]
 
@@ -37,6 +39,7 @@ class Adoption:
         replayed_rows: rows recomputed for it [rows].
         requests: what runs, one request a step.
         skipped_entries: by KV owner, entries of replayed rows that are there and not written.
+        copies: rows copied between the request's window ring and a workspace.
         history_ids: token ids before the first computed row that Engram hashes look back at.
         reasons: how the hit became what is used, one line each.
     """
@@ -48,6 +51,7 @@ class Adoption:
     replayed_rows: int
     requests: tuple[Request, ...]
     skipped_entries: Mapping[int, int]
+    copies: RingCopies
     history_ids: int
     reasons: tuple[str, ...]
 
@@ -89,6 +93,7 @@ class Adoption:
             "forwards": self.forwards,
             "skipped_entries": {str(layer): n for layer, n in self.skipped_entries.items()},
             "history_ids": self.history_ids,
+            "ring_copy_bytes": self.copies.bytes,
             "requests": [repr(request) for request in self.requests],
             "reasons": list(self.reasons),
         }
@@ -115,6 +120,11 @@ class Adoption:
             ]
         if self.history_ids:
             lines.append(f"Engram looks back at {self.history_ids} token ids before the first row")
+        if self.copies.bytes:
+            lines.append(
+                f"window rows copied in every layer: {self.copies.to_workspace} into a workspace, "
+                f"{self.copies.to_ring} back into the ring; {self.copies.bytes / MB:.1f} MB in all"
+            )
         shown = self.requests if len(self.requests) <= 4 else self.requests[:2]
         lines += [f"  step {number}: {request!r}" for number, request in enumerate(shown)]
         if len(shown) < len(self.requests):
@@ -178,6 +188,7 @@ def adopt(model: Model, lookup: CacheLookup, policy: RuntimePolicy) -> Adoption:
         skipped_entries={
             owner.index: hit // owner.ratio - start // owner.ratio for owner in model.kv_owners
         },
+        copies=ring_copies(model, policy, requests),
         history_ids=history,
         reasons=tuple(reasons),
     )

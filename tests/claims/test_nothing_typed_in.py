@@ -28,6 +28,8 @@ FIXED = {
     "inv-draft-heads-tensors": "seven whatever their widths",
     "inv-embedding-tensors": "one",
     "inv-head-tensors": "one",
+    "hit-batch-forwards": "one a request and one for all, whatever the model",
+    "hit-rows-short": "a hit shorter than a page is not used whatever the window",
     "kern-04": "(2n + 2) / (4n + 4) is a half for any n",
     "kv-10": "a property of two number formats",
 }
