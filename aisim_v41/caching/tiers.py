@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from aisim_v41.caching.state import TAIL, Domain, sequence_state, snapshot_state, state_bytes
 from aisim_v41.caching.ways import HOST, Way, way_to
-from aisim_v41.errors import InvalidInputError, MissingProfileError
+from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
 from aisim_v41.hardware import Hardware
 from aisim_v41.memory.pool import kv_pool
 from aisim_v41.model.description import Model
@@ -113,7 +113,7 @@ def kept(
         >>> (found,) = kept(load_model("deepseek-v4.1-flash"), policy("paper"), (pool,),
         ...                 prefix_tokens=8192, turn_tokens=1000, turns_per_s=10.0)
         >>> found.tails  # 40 layers x 128 rows x 528 B each
-        36990
+        36991
     """
     if not _is_amount(turns_per_s):
         raise InvalidInputError(f"turns_per_s = {turns_per_s!r}: must be above 0")
@@ -155,10 +155,10 @@ def report_tiers(hardware: Hardware, store: Way) -> tuple[Tier, Tier]:
         store: from the store to a GPU.
 
     Raises:
-        MissingProfileError: the file does not say how much memory the host has.
+        UnsupportedPlanError: the file does not say how much memory the host has.
     """
     if hardware.host_memory_bytes is None:
-        raise MissingProfileError(
+        raise UnsupportedPlanError(
             f"{hardware.name} has no host.memory_gb: add it to the file, or make a Tier with a size"
         )
     size = float(HOST_SHARE_FOR_WINDOWS * hardware.host_memory_bytes)

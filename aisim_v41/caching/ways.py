@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from aisim_v41.errors import InvalidInputError, MissingProfileError
+from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
 from aisim_v41.estimators.engram_sources import host_rate
 from aisim_v41.hardware import Hardware
 from aisim_v41.units import GB_PER_S
@@ -74,7 +74,7 @@ def way_to(
 
     Raises:
         InvalidInputError: no such way, or a figure that no link has.
-        MissingProfileError: the file has no figure and none was given.
+        UnsupportedPlanError: the file has no figure and none was given.
 
     Example:
         >>> from aisim_v41.hardware import load_hardware
@@ -88,7 +88,7 @@ def way_to(
     )
     if name == DISK:
         if given is None:
-            raise MissingProfileError(
+            raise UnsupportedPlanError(
                 f"way 'disk': {hardware.name} has no figure for a disk; give its rate "
                 "(bytes_per_s, in the shell --gb-per-s)"
             )
@@ -107,7 +107,7 @@ def way_to(
         else (hardware.link_bytes_per_s, "links.scale_up_gb_per_s")
     )
     if rate is None:
-        raise MissingProfileError(
+        raise UnsupportedPlanError(
             f"way {name!r}: {hardware.name} has no {key}; add it to the file or give a rate "
             "(bytes_per_s, in the shell --gb-per-s)"
         )

@@ -88,9 +88,9 @@ def test_ways_of_a_gpu():
 
 
 def test_ways_that_are_not_known():
-    with pytest.raises(aisim.MissingProfileError, match="--gb-per-s"):
+    with pytest.raises(aisim.UnsupportedPlanError, match="--gb-per-s"):
         way_to(GB300, "disk")
-    with pytest.raises(aisim.MissingProfileError, match="nic_gb_per_s"):
+    with pytest.raises(aisim.UnsupportedPlanError, match="nic_gb_per_s"):
         way_to(aisim.load_hardware("rtx_4090"), "network")
     with pytest.raises(aisim.InvalidInputError, match="must be one of host"):
         way_to(GB300, "tape")

@@ -182,5 +182,5 @@ def test_tiers_that_nothing_is():
                 MODEL, PAPER, (pool,),
                 **{"prefix_tokens": 8, "turn_tokens": 8, "turns_per_s": 1.0, **changed},
             )  # fmt: skip
-    with pytest.raises(aisim.MissingProfileError, match="memory_gb"):
+    with pytest.raises(aisim.UnsupportedPlanError, match="memory_gb"):
         report_tiers(aisim.load_hardware("rtx_4090"), DISK)
