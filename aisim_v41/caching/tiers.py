@@ -15,8 +15,10 @@ from aisim_v41.caching.state import TAIL, Domain, sequence_state, snapshot_state
 from aisim_v41.caching.ways import HOST, Way, way_to
 from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
 from aisim_v41.hardware import Hardware
+from aisim_v41.memory.capacity import capacity
 from aisim_v41.memory.pool import kv_pool
 from aisim_v41.model.description import Model
+from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.units import GIB, HOUR, MILLISECOND
 
@@ -147,8 +149,27 @@ def kept(
     return tuple(found)
 
 
+def gpu_tier(
+    model: Model, hardware: Hardware, parallel: Parallel, policy: RuntimePolicy
+) -> Tier | None:
+    """Entries in the KV pool of one rank, beside the windows of as many requests as may run.
+
+    None where nothing is left for them, or the engine does not start.
+
+    Raises:
+        InvalidInputError, UnsupportedPlanError: as for `aisim_v41.memory.capacity.capacity`.
+    """
+    found = capacity(model, hardware, parallel=parallel, policy=policy)
+    left = found.kv_bytes - found.pool.bytes_for(0, found.setting.rank_requests)
+    if left <= 0:
+        return None
+    return Tier(name="GPU memory", domains=(Domain.ENTRIES,), bytes=float(left))
+
+
 def report_tiers(hardware: Hardware, store: Way) -> tuple[Tier, Tier]:
     """The two places of the report: a tenth of the host's memory for windows, a store for entries.
+
+    The window pool is one rank's share, in which it keeps a copy of its own.
 
     Args:
         hardware: whose host.

@@ -8,7 +8,7 @@ import typer
 
 from aisim_v41.caching.restore import HOWS, break_even_tokens, restore_or_recompute
 from aisim_v41.caching.state import TAIL, Domain
-from aisim_v41.caching.tiers import Tier, kept, report_tiers, row_of
+from aisim_v41.caching.tiers import Tier, gpu_tier, kept, report_tiers, row_of
 from aisim_v41.caching.ways import Way, way_to
 from aisim_v41.cli.options import (
     DEFAULT_MODEL,
@@ -117,6 +117,7 @@ def tiers(
         float | None, typer.Option("--store-gb", help="Size of the store of entries.")
     ] = None,
     gpu: GpuOption = "gb300",
+    tp: TpOption = 4,
     way: WayOption = "host",
     gb_per_s: RateOption = None,
     start_us: StartOption = 0.0,
@@ -138,10 +139,12 @@ def tiers(
         entries = Tier(
             name=entries.name, domains=entries.domains, bytes=store_gb * GB, way=entries.way
         )
+    loaded, policy = step_model(model), one_policy(engine, "off", changes)
+    gpu_memory = gpu_tier(loaded, hardware, Parallel(tp=tp), policy)
     found = kept(
-        step_model(model),
-        one_policy(engine, "off", changes),
-        (pool, entries),
+        loaded,
+        policy,
+        (pool, entries) if gpu_memory is None else (gpu_memory, pool, entries),
         prefix_tokens=whole(prefix, "--prefix", "64k"),
         turn_tokens=whole(turn, "--turn", "2000"),
         turns_per_s=turns_per_s,

@@ -10,6 +10,7 @@ from aisim_v41.caching.state import TAIL, Domain
 from aisim_v41.caching.tiers import (
     ENTRIES_LIVE_S,
     Tier,
+    gpu_tier,
     kept,
     needed_bytes,
     report_tiers,
@@ -150,6 +151,18 @@ def test_what_the_tiers_of_the_report_hold():
     assert days == pytest.approx(72 * 3600 * 5 * 2000 * 890)
     assert list(to_frame((windows, entries)).tier) == ["host window pool", "store of entries"]
     assert row_of(entries)["keeps"] == "entries"
+
+
+def test_entries_in_gpu_memory_are_what_capacity_leaves():
+    policy = aisim.policy("vllm", engram_residency="host_sharded")
+    tier = gpu_tier(MODEL, GB300, TP4, policy)
+    found = aisim.capacity(MODEL, GB300, parallel=TP4, policy=policy)
+    running = found.setting.rank_requests
+    assert tier.bytes == found.kv_bytes - found.pool.bytes_for(0, running)
+    assert gpu_tier(MODEL, aisim.load_hardware("h100"), aisim.Parallel(), policy) is None
+    (one,) = kept(MODEL, policy, (tier,), prefix_tokens=8192, turn_tokens=1000, turns_per_s=1.0)
+    assert one.bytes_per_token == 1490
+    assert one.read_s == 0
 
 
 def test_a_store_of_encoder_windows_alone_is_the_claim_of_the_report():

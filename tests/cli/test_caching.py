@@ -48,11 +48,14 @@ def test_fetch_or_compute():
 
 def test_tiers_of_the_report():
     found = answer("tiers", "--turns-per-s", "20", "--store-gb", "4000")["tiers"]
-    assert found[1]["bytes_per_token"] == 890
-    assert found[1]["lasts_s"] == pytest.approx(4000e9 / (890 * 2000 * 20))
-    given = answer("tiers", "--window-gb", "100")["tiers"][0]
+    assert found[0]["tier"] == "GPU memory"
+    assert {row["bytes_per_token"] for row in found[::2]} == {890}
+    assert found[2]["lasts_s"] == pytest.approx(4000e9 / (890 * 2000 * 20))
+    given = answer("tiers", "--window-gb", "100")["tiers"][1]
     assert given["tails"] == 100e9 // given["bytes_per_tail"]
     assert "host window pool" in inside("tiers").stdout
+    small = answer("tiers", "--gpu", "h100", "--tp", "1")["tiers"]
+    assert [row["tier"] for row in small] == ["host window pool", "store of entries"]
 
 
 def test_a_hand_over():
