@@ -60,6 +60,39 @@ def end_behind_loads(
     return clock
 
 
+def slowest_rate(
+    layers: LayerTimes, loads: Mapping[int, float], *, deadline_s: float, start_s: float = 0.0
+) -> float | None:
+    """Rate from which layers that wait for their state end in time [B/s]; None: at no rate.
+
+    The inverse of `end_behind_loads`: what is moved up to a layer must be there early enough for
+    it and all later ones.
+
+    Args:
+        layers: what runs.
+        loads: bytes that each layer waits for [B].
+        deadline_s: when the last layer must have ended [s].
+        start_s: of the link [s].
+    """
+    left = sum(seconds for _, seconds in layers)
+    if left > deadline_s:
+        return None
+    slowest = 0.0
+    reached: set[int] = set()
+    until = {layer: sum(loads[other] for other in loads if other <= layer) for layer in loads}
+    begins = start_s if any(loads.values()) else 0.0
+    for layer, seconds in layers:
+        if layer in loads and layer not in reached:
+            reached.add(layer)
+            moved = until[layer]
+            spare = deadline_s - left - begins
+            if spare < 0 or (spare == 0 and moved):
+                return None
+            slowest = max(slowest, moved / spare if moved else 0.0)
+        left -= seconds
+    return slowest
+
+
 def end_of_sends(
     ready: Iterable[tuple[float, float]], *, bytes_per_s: float, start_s: float = 0.0
 ) -> float:

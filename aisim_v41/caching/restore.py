@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from aisim_v41.caching.adoption import Adoption, adopt
 from aisim_v41.caching.lookup import CacheLookup
-from aisim_v41.caching.overlap import end_behind_loads, layer_times
+from aisim_v41.caching.overlap import LayerTimes, end_behind_loads, layer_times, slowest_rate
 from aisim_v41.caching.state import Domain, StatePart, sequence_state
 from aisim_v41.caching.ways import Way
 from aisim_v41.errors import InvalidInputError
@@ -238,6 +238,48 @@ def break_even_tokens(
     return won * page
 
 
+def break_even_rate(
+    model: Model,
+    hardware: Hardware,
+    prefix_tokens: int,
+    how: str,
+    *,
+    new_tokens: int,
+    policy: RuntimePolicy,
+    parallel: Parallel | None = None,
+    method: str = "auto",
+    start_s: float = 0.0,
+) -> float | None:
+    """Slowest rate of a way at which fetching takes no longer than computing [B/s]; None: at none.
+
+    Layer by layer, see `restore_or_recompute`.
+
+    Args:
+        how: "restore" or "replay".
+        start_s: of the way, before its first byte [s].
+        model, hardware, prefix_tokens, new_tokens, policy, parallel, method: as for
+            `restore_or_recompute`.
+
+    Raises:
+        InvalidInputError, OutOfRangeError, UnsupportedPlanError, MissingProfileError: as for
+            `restore_or_recompute`.
+    """
+    if how not in HOWS[1:]:
+        raise InvalidInputError(f"how = {how!r}: must be 'restore' or 'replay'")
+    parallel = Parallel() if parallel is None else parallel
+    report = restore_or_recompute(
+        model, hardware, prefix_tokens, new_tokens=new_tokens, policy=policy, parallel=parallel,
+        way=Way(name="any", bytes_per_s=1.0, start_s=start_s), method=method,
+    )  # fmt: skip
+    fetched, computed = report.choice(how), report.choice("recompute")
+    if fetched is None or computed is None:
+        return None
+    layers, loads = _first_step(fetched.adoption, model, hardware, parallel, method)
+    spare = computed.compute_s - fetched.compute_s
+    deadline = sum(seconds for _, seconds in layers) + spare
+    return slowest_rate(layers, loads, deadline_s=deadline, start_s=start_s)
+
+
 def fetched_state(model: Model, policy: RuntimePolicy, adoption: Adoption) -> tuple[StatePart, ...]:
     """State that a hit brings to one rank; token ids are those of the prompt and not fetched."""
     wanted = {Domain.ENTRIES}
@@ -281,11 +323,7 @@ def _choice(
     transfer = way.seconds(moved)
     waits = transfer
     if moved and layerwise:
-        first = Plan(model, adoption.requests[:1], parallel, policy)
-        layers = layer_times(estimate(first, hardware, method))
-        loads: dict[int, float] = {}
-        for part in fetched:
-            loads[part.layer] = loads.get(part.layer, 0.0) + part.bytes
+        layers, loads = _first_step(adoption, model, hardware, parallel, method)
         ended = end_behind_loads(layers, loads, bytes_per_s=way.bytes_per_s, start_s=way.start_s)
         waits = max(ended - sum(seconds for _, seconds in layers), 0.0)
     return Choice(
@@ -296,6 +334,17 @@ def _choice(
         compute_s=sum(step([request]) for request in adoption.requests),
         exposed_s=min(waits, transfer),
     )
+
+
+def _first_step(
+    adoption: Adoption, model: Model, hardware: Hardware, parallel: Parallel, method: str
+) -> tuple[LayerTimes, dict[int, float]]:
+    """Layers of the step that waits for a hit, and what each waits for [B]."""
+    first = Plan(model, adoption.requests[:1], parallel, adoption.policy)
+    loads: dict[int, float] = {}
+    for part in fetched_state(model, adoption.policy, adoption):
+        loads[part.layer] = loads.get(part.layer, 0.0) + part.bytes
+    return layer_times(estimate(first, hardware, method)), loads
 
 
 def _check(prefix_tokens: object, new_tokens: object, way: object) -> None:

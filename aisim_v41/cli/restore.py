@@ -6,7 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from aisim_v41.caching.restore import HOWS, break_even_tokens, restore_or_recompute
+from aisim_v41.caching.restore import (
+    HOWS,
+    break_even_rate,
+    break_even_tokens,
+    restore_or_recompute,
+)
 from aisim_v41.caching.state import TAIL, Domain
 from aisim_v41.caching.tiers import Tier, gpu_tier, kept, report_tiers, row_of
 from aisim_v41.caching.ways import Way, way_to
@@ -69,7 +74,10 @@ def restore(
         bool, typer.Option("--at-once", help="The first layer waits for all state.")
     ] = False,
     break_even: Annotated[
-        bool, typer.Option("--break-even", help="Shortest prefix from which fetching is faster.")
+        bool,
+        typer.Option(
+            "--break-even", help="Shortest prefix and slowest way at which fetching pays."
+        ),
     ] = False,
     json: JsonOption = False,
 ) -> None:
@@ -87,16 +95,35 @@ def restore(
     lengths = [whole(text, "--prefix", "64k") for text in prefixes]
     reports = [restore_or_recompute(loaded, hardware, length, **asked) for length in lengths]
     limits: dict[str, int | None] = {}
+    rates: list[dict[str, float | None]] = []
     if break_even:
         limits = {how: break_even_tokens(loaded, hardware, how, **asked) for how in HOWS[1:]}
+        start_s = asked["way"].start_s
+        del asked["way"], asked["layerwise"]
+        rates = [
+            {
+                how: break_even_rate(loaded, hardware, length, how, start_s=start_s, **asked)
+                for how in HOWS[1:]
+            }
+            for length in lengths
+        ]
     if json:
         document: dict[str, object] = {"prefixes": [report.to_dict() for report in reports]}
-        print_json(document | ({"break_even_tokens": limits} if break_even else {}))
+        if break_even:
+            document |= {"break_even_tokens": limits, "break_even_bytes_per_s": rates}
+        print_json(document)
         return
     print_text(restore_text(reports))
     for how, limit in limits.items():
         pays = "at no length" if limit is None else f"from {limit:,} tokens"
         print_text(f"{how} is faster than recompute {pays}")
+    for length, known in zip(lengths, rates, strict=bool(rates)):
+        shown = ", ".join(
+            f"{how} from {rate / GB_PER_S:.3g} GB/s"
+            for how, rate in known.items()
+            if rate is not None
+        )
+        print_text(f"{length:,} tokens: {shown or 'at no rate'}")
 
 
 def tiers(

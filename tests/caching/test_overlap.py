@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import aisim_v41 as aisim
-from aisim_v41.caching.overlap import end_behind_loads, end_of_sends, layer_times
+from aisim_v41.caching.overlap import (
+    end_behind_loads,
+    end_of_sends,
+    layer_times,
+    slowest_rate,
+)
 from aisim_v41.caching.ways import Way, described, way_to
 
 MODEL = aisim.load_model("deepseek-v4.1-flash")
@@ -31,6 +36,26 @@ def test_loading_is_the_longest_way(times: list[float], moved: dict[int, float],
             link = begin + sum(moved[other] for other in moved if other <= layer) / 2
             ways.append(link + sum(times[layer:]))
     assert found == pytest.approx(max(ways))
+
+
+@given(layers, loads, st.integers(0, 5), st.integers(0, 300).map(float))
+def test_the_slowest_rate_is_the_inverse(
+    times: list[float], moved: dict[int, float], start: int, deadline: float
+):
+    """At that rate the last layer ends at the deadline or before, slower it does not."""
+    chain = tuple(enumerate(times))
+    waited = {layer: amount for layer, amount in moved.items() if layer < len(times)}
+    rate = slowest_rate(chain, waited, deadline_s=deadline, start_s=start)
+    if rate is None:
+        assert end_behind_loads(chain, waited, bytes_per_s=1e12, start_s=start) > deadline - 1e-6
+    elif rate == 0:
+        assert not any(waited.values())
+        assert sum(times) <= deadline
+    else:
+        at = end_behind_loads(chain, waited, bytes_per_s=rate, start_s=start)
+        assert at == pytest.approx(deadline) or at < deadline
+        slower = end_behind_loads(chain, waited, bytes_per_s=rate * 0.99, start_s=start)
+        assert slower > deadline
 
 
 @given(st.lists(st.tuples(seconds, amounts), max_size=8))

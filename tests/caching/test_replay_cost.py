@@ -25,7 +25,7 @@ def batch_s(replay: str) -> float:
     window = "cached" if replay == "off" else "missing"
     hits = aisim.Request(new_tokens=256, prefix_tokens=7936, window=window, count=8)
     policy = aisim.policy("sglang", encoder_replay=replay)
-    plan = aisim.Plan(MODEL, [hits], parallel=aisim.Parallel(tp=8), policy=policy)
+    plan = aisim.Plan(MODEL, [hits], parallel=aisim.Parallel(tp=8, ep=8), policy=policy)
     return aisim.estimate(plan, B200, "op").latency_s
 
 
@@ -35,7 +35,7 @@ def test_a_batch_of_eight_hits_takes_eight_forwards_more():
     on, off = measured["b200-enc-replay-on"], measured["b200-enc-replay-off"]
     separate, plain, folded = (batch_s(replay) for replay in ("separate", "off", "folded"))
     step = aisim.compile(
-        MODEL, B200, parallel=aisim.Parallel(tp=8), method="op",
+        MODEL, B200, parallel=aisim.Parallel(tp=8, ep=8), method="op",
         policy=aisim.policy("sglang", encoder_replay="separate"),
     )  # fmt: skip
     alone = step([aisim.Request(new_tokens=0, prefix_tokens=7936, window="missing")])

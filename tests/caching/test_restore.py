@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 import aisim_v41 as aisim
-from aisim_v41.caching.restore import break_even_tokens, frame_of, restore_or_recompute
+from aisim_v41.caching.restore import (
+    break_even_rate,
+    break_even_tokens,
+    frame_of,
+    restore_or_recompute,
+)
 from aisim_v41.caching.state import TAIL, Domain
 from aisim_v41.caching.tiers import (
     ENTRIES_LIVE_S,
@@ -92,6 +97,22 @@ def test_the_break_even_is_where_it_says():
     assert fetched is None or fetched.total_s >= before.choice("recompute").total_s
 
 
+@pytest.mark.parametrize("how", ["restore", "replay"])
+@pytest.mark.parametrize("start", [0.0, 1e-3])
+def test_the_slowest_way_that_pays(how: str, start: float):
+    ask = {"new_tokens": 256, "policy": PAPER, "parallel": TP4, "method": "sol"}
+    rate = break_even_rate(MODEL, GB300, 16_384, how, start_s=start, **ask)
+    way = Way(name="slow", bytes_per_s=rate, start_s=start)
+    found = restore_or_recompute(MODEL, GB300, 16_384, way=way, **ask)
+    assert found.choice(how).total_s == pytest.approx(found.choice("recompute").total_s)
+    # At once, a transfer hides behind nothing but what recomputing would have taken more.
+    spare = found.choice("recompute").compute_s - found.choice(how).compute_s
+    assert found.choice(how).transfer_s > spare
+    assert break_even_rate(MODEL, GB300, 16_384, how, start_s=9.0, **ask) is None
+    ring = {**ask, "policy": aisim.policy("vllm")}
+    assert break_even_rate(MODEL, GB300, 100, how, **ring) is None
+
+
 def test_engines_have_the_choices_that_they_have():
     ring = asked(8192, policy=aisim.policy("sglang", encoder_replay="folded"))
     assert [c.how for c in ring.choices] == ["recompute", "replay"]
@@ -132,6 +153,8 @@ def test_a_prompt_beyond_the_context():
         asked(1 << 20)
     with pytest.raises(aisim.InvalidInputError, match="'restore' or 'replay'"):
         break_even_tokens(MODEL, GB300, "recompute", new_tokens=1, way=DISK, policy=PAPER)
+    with pytest.raises(aisim.InvalidInputError, match="'restore' or 'replay'"):
+        break_even_rate(MODEL, GB300, 8, "fetch", new_tokens=1, policy=PAPER)
 
 
 def test_what_the_tiers_of_the_report_hold():

@@ -39,8 +39,11 @@ def test_fetch_or_compute():
     assert replayed["moved_bytes"] == 890 * 65_536
     assert replayed["transfer_ms"] == pytest.approx(890 * 65_536 / 7e6 + 0.1)
     assert set(found["break_even_tokens"]) == {"restore", "replay"}
+    short, long = (rates["replay"] for rates in found["break_even_bytes_per_s"])
+    assert short > long > 0
     shown = inside(*asked, *disk, "--break-even").stdout
     assert "is faster than recompute from" in shown
+    assert "65,536 tokens: restore from 0." in shown
     assert max(map(len, shown.splitlines()[4:])) <= 100
     waits = answer(*asked, *disk, "--at-once")["prefixes"][0]["choices"][1]
     assert waits["exposed_ms"] == pytest.approx(waits["transfer_ms"])
