@@ -36,6 +36,8 @@ _MAY_BE_NONE = (
     "nic_bytes_per_s",
     "host_link_bytes_per_s",
     "host_memory_bytes",
+    "disk_bytes_per_s",
+    "disk_reads_per_s",
 )
 _MAY_BE_ZERO = ("eager_launch_s", "graph_node_gap_s")
 _NOT_NUMBERS = ("name", "architecture", "peak_flop_per_s", "in_network_reduction", "figures")
@@ -111,6 +113,9 @@ class Hardware:
             GPUs that share it; None: not known, or not apart from the GPU's memory [bytes].
         eager_launch_s: one further bare kernel launch without a graph [s].
         graph_node_gap_s: between two kernels of a CUDA graph [s].
+        disk_bytes_per_s: share of a GPU in its host's disks, reading [bytes/s]; None: not known.
+        disk_reads_per_s: random reads of a page that this share serves [1/s]; None: as many as fit
+            its rate.
         figures: every figure of the file, with its provenance.
     """
 
@@ -128,6 +133,8 @@ class Hardware:
     host_memory_bytes: int | None
     eager_launch_s: float
     graph_node_gap_s: float
+    disk_bytes_per_s: float | None = None
+    disk_reads_per_s: float | None = None
     figures: tuple[Figure, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:

@@ -59,6 +59,8 @@ def _to_hardware(sheet: HardwareFile, figures: tuple[Figure, ...]) -> Hardware:
         host_memory_bytes=_host_share(host),
         eager_launch_s=host.eager_launch_us.value * MICROSECOND,
         graph_node_gap_s=host.graph_node_gap_us.value * MICROSECOND,
+        disk_bytes_per_s=_per_gpu(_rate(host.disk_gb_per_s), host),
+        disk_reads_per_s=_per_gpu(value_of(host.disk_reads_per_s), host),
         figures=figures,
     )
 
@@ -67,6 +69,12 @@ def _host_share(host: Host) -> int | None:
     """Memory of one host over the GPUs that share it [bytes]."""
     size, gpus = value_of(host.memory_gb), value_of(host.memory_shared_by_gpus)
     return None if size is None or gpus is None else int(size * GB / gpus)
+
+
+def _per_gpu(of_host: float | None, host: Host) -> float | None:
+    """Share of one GPU; a host that shares with none has one GPU."""
+    gpus = value_of(host.memory_shared_by_gpus)
+    return None if of_host is None else of_host / (gpus or 1)
 
 
 def _rate(entry: Entry[float | None] | None) -> float | None:

@@ -75,6 +75,9 @@ LinkRate = Annotated[float, AfterValidator(_between(0.5, 10_000, "GB/s", _ONE_WA
 HostMemory = Annotated[
     float, AfterValidator(_between(8, 100_000, "GB", "give decimal GB of one host"))
 ]
+DiskReads = Annotated[
+    float, AfterValidator(_between(1_000, 1_000_000_000, "reads/s", "count reads of a page"))
+]
 Launch = Annotated[float, AfterValidator(_between(0.1, 500, "us", "give microseconds"))]
 Gap = Annotated[float, AfterValidator(_between(0.01, 100, "us", "give microseconds"))]
 Gpus = Annotated[int, AfterValidator(_between(1, 100_000, "GPUs", "count this GPU too"))]
@@ -231,7 +234,8 @@ class Links(_Section):
 
 
 class Host(_Section):
-    """The CPU side. Memory figures are of one host; ``memory_shared_by_gpus`` GPUs share them."""
+    """The CPU side. Figures of memory and disks are of one host; ``memory_shared_by_gpus`` GPUs
+    share them."""
 
     platform: Entry[Literal["x86", "grace"]]
     eager_launch_us: Entry[Launch]
@@ -240,6 +244,8 @@ class Host(_Section):
     memory_shared_by_gpus: Entry[Gpus] | None = None
     memory_bandwidth_gb_per_s: Entry[LinkRate] | None = None
     host_to_host_gb_per_s: Entry[LinkRate] | None = None
+    disk_gb_per_s: Entry[LinkRate | None] | None = None
+    disk_reads_per_s: Entry[DiskReads | None] | None = None
 
     @model_validator(mode="after")
     def _share_known(self) -> Self:
@@ -247,6 +253,8 @@ class Host(_Section):
             raise ValueError(
                 "memory_gb is given without memory_shared_by_gpus; add how many GPUs share it"
             )
+        if value_of(self.disk_reads_per_s) is not None and value_of(self.disk_gb_per_s) is None:
+            raise ValueError("disk_reads_per_s is given without disk_gb_per_s; add the rate")
         return self
 
 

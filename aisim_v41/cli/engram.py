@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
@@ -27,9 +27,8 @@ from aisim_v41.cli.options import (
 )
 from aisim_v41.cli.output import print_json, print_text
 from aisim_v41.errors import InvalidInputError
-from aisim_v41.estimators.engram import Prefetch, break_even
+from aisim_v41.estimators.engram import break_even
 from aisim_v41.estimators.engram import engram as transfer
-from aisim_v41.estimators.engram_sources import Disk
 from aisim_v41.hardware import Hardware, load_hardware
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.plan import Plan
@@ -117,13 +116,12 @@ def engram(
         ((_, plan),) = settings
         if counted is not None:
             plan = _with_share(plan, counted, changes)
-        if hit_share is None:
-            hit_share = 0.0 if counted is None or counted.cache is None else counted.cache.hit_share
-        _answer(
-            plan, load_hardware(gpu), method, cast("Prefetch | None", prefetch), hit_share,
-            _disk(disk_gb_per_s, disk_reads_per_s), limit, json, document,
-            chosen=any(change.startswith("engram_residency=") for change in changes or ()),
-        )  # fmt: skip
+        named = {"engram_prefetch": prefetch, "engram_hit_share": hit_share}
+        chosen = {name: value for name, value in named.items() if value is not None}
+        plan = replace(plan, policy=plan.policy.with_overrides(**chosen))
+        hardware = _with_disk(load_hardware(gpu), disk_gb_per_s, disk_reads_per_s)
+        detailed = any(change.startswith("engram_residency=") for change in changes or ())
+        _answer(plan, hardware, method, limit, json, document, detailed=detailed)
     if json:
         print_json(document)
 
@@ -157,46 +155,45 @@ def _one_line(path: Path) -> list[int]:
 
 
 def _with_share(plan: Plan, counted: TextCount, changes: list[str] | None) -> Plan:
-    """The plan with the text's distinct share, unless one was given."""
-    if any(change.startswith("engram_distinct_share=") for change in changes or ()):
-        return plan
-    share = counted.rows.distinct_share
-    return replace(plan, policy=plan.policy.with_overrides(engram_distinct_share=share))
+    """The plan with the text's shares, unless one was given."""
+    shares = {"engram_distinct_share": counted.rows.distinct_share}
+    if counted.cache is not None:
+        shares["engram_hit_share"] = counted.cache.hit_share
+    given = {change.partition("=")[0] for change in changes or ()}
+    shares = {name: share for name, share in shares.items() if name not in given}
+    return replace(plan, policy=plan.policy.with_overrides(**shares))
 
 
-def _disk(gb_per_s: float | None, reads_per_s: float | None) -> Disk | None:
+def _with_disk(hardware: Hardware, gb_per_s: float | None, reads_per_s: float | None) -> Hardware:
+    """The GPU with a disk that its file need not have."""
     if gb_per_s is None:
         if reads_per_s is not None:
             raise InvalidInputError("--disk-reads-per-s needs --disk-gb-per-s")
-        return None
-    return Disk(bytes_per_s=gb_per_s * GB_PER_S, reads_per_s=reads_per_s)
+        return hardware
+    return replace(hardware, disk_bytes_per_s=gb_per_s * GB_PER_S, disk_reads_per_s=reads_per_s)
 
 
 def _answer(
-    plan: Plan, hardware: Hardware, method: str, prefetch: Prefetch | None, hit_share: float,
-    disk: Disk | None, limit: bool, json: bool, document: dict[str, object], *, chosen: bool,
+    plan: Plan, hardware: Hardware, method: str, limit: bool, json: bool,
+    document: dict[str, object], *, detailed: bool,
 ) -> None:  # fmt: skip
     """All residencies side by side, or the one that was chosen in detail."""
-    if limit and not chosen:
+    if limit and not detailed:
         raise InvalidInputError(
             "--break-even asks about one residency: add --set engram_residency=host_shared"
         )
-    if chosen:
-        report = transfer(plan, hardware, method, prefetch=prefetch, hit_share=hit_share, disk=disk)
+    if detailed:
+        report = transfer(plan, hardware, method)
         document["transfer"] = report.to_dict()
         if not json:
             print_text(engram_text(report))
     else:
-        compared = compare_residencies(
-            plan, hardware, method, prefetch=prefetch, hit_share=hit_share, disk=disk
-        )
+        compared = compare_residencies(plan, hardware, method)
         document["residencies"] = compared.to_dict()
         if not json:
             print_text(compared.text())
     if limit:
-        times = break_even(
-            plan, hardware, method, prefetch=prefetch, hit_share=hit_share, disk=disk
-        )
+        times = break_even(plan, hardware, method)
         document["break_even_times"] = times
         if not json:
             print_text(

@@ -1,4 +1,4 @@
-"""What a time is made of: rows by operator, the critical path, a timeline.
+"""What a time is made of: rows by operator, the critical path.
 
 The same for every estimator: each says, for one forward, how long a task takes alone, why, and what
 a parallel block cannot undercut (`ForwardPrice`); everything here follows from that and the graph.
@@ -7,18 +7,16 @@ a parallel block cannot undercut (`ForwardPrice`); everything here follows from 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from aisim_v41.estimators.compiled import CompiledGraph, Floats
 from aisim_v41.estimators.resources import RESOURCES
-from aisim_v41.ops.backbone import Step
-from aisim_v41.ops.graph import Node, Par, Seq, seq
+from aisim_v41.ops.graph import Node, Seq
 from aisim_v41.ops.operator import Columns, Task
-from aisim_v41.units import MILLISECOND
 
 ROUNDING = 1e-12
 """Relative difference of two times that says nothing."""
@@ -50,6 +48,11 @@ class ForwardPrice(Protocol):
     @property
     def waits_s(self) -> float:
         """Of it, what kernels wait for their host [s]."""
+        ...
+
+    @property
+    def host_s(self) -> float:
+        """What its host needs to issue it [s]."""
         ...
 
     def task_seconds(self, task: Task) -> float:
@@ -130,34 +133,11 @@ class Breakdown:
 
     def parts(self) -> dict[str, float]:
         """The model's own forward and, where steps speculate, the draft pass after it [s]."""
-        drafting = sum(f.times * _draft_seconds(f) for f in self.forwards)
+        drafting = sum(f.times * draft_seconds(f) for f in self.forwards)
         total = sum(f.times * f.total_s for f in self.forwards)
         if all(f.compiled.drafting is None for f in self.forwards):
             return {"target": total}
         return {"target": total - drafting, "draft": drafting}
-
-    def timeline(self) -> tuple[dict[str, Any], ...]:
-        """Every task of every forward; one that runs several times is shown once."""
-        rows: list[dict[str, Any]] = []
-        clock = 0.0
-        for number, forward in enumerate(self.forwards):
-            compiled = forward.compiled
-            timeline = _Timeline(forward, number, rows)
-            main = forward.arranged(seq(*(step.node for step in compiled.backbone.chain)))
-            apart = isinstance(forward.arranged(compiled.target), Par)
-            lane = timeline.width(main) if apart else 0
-            beside = timeline.place_steps(compiled.backbone.beside, clock, lane)
-            start = clock if apart else beside
-            after = timeline.place_steps(compiled.backbone.chain, start, 0)
-            longest = max(after, beside)
-            end = clock + forward.total_s - _draft_seconds(forward)
-            kernels = end - forward.waits_s
-            timeline.wait(compiled.target, longest, kernels, 0, len(compiled.model.layers))
-            if forward.waits_s:
-                timeline.add("host", kernels, end, 0, len(compiled.model.layers), "host")
-            timeline.place_steps(compiled.backbone.draft, end, 0)
-            clock += forward.times * forward.total_s
-        return tuple(rows)
 
 
 def seconds_of(forward: ForwardPrice, node: Node) -> float:
@@ -165,7 +145,7 @@ def seconds_of(forward: ForwardPrice, node: Node) -> float:
     return sum(_path_of(forward, forward.arranged(node), {}).values())
 
 
-def _draft_seconds(forward: ForwardPrice) -> float:
+def draft_seconds(forward: ForwardPrice) -> float:
     """Time of the draft pass of one forward [s]."""
     drafting = forward.compiled.drafting
     return 0.0 if drafting is None else seconds_of(forward, drafting)
@@ -241,74 +221,3 @@ def _path_of(
             path[f"shared {RESOURCES[limit]}"] += beyond
     known[key] = dict(path)
     return known[key]
-
-
-@dataclass(slots=True)
-class _Timeline:
-    """Tasks laid out in time, members of a block in lanes of their own."""
-
-    forward: ForwardPrice
-    number: int
-    rows: list[dict[str, Any]]
-    _widths: dict[int, tuple[Node, int]] = field(default_factory=dict)
-    """By id; the node is kept, so that no other gets it."""
-
-    def width(self, node: Node) -> int:
-        """Lanes that a node needs."""
-        key = id(node)
-        if key not in self._widths:
-            inside = [] if isinstance(node, Task) else [self.width(m) for m in node.members]
-            width = sum(inside) if isinstance(node, Par) else max([1, *inside])
-            self._widths[key] = (node, max(width, 1))
-        return self._widths[key][1]
-
-    def place_steps(self, steps: Iterable[Step], start: float, lane: int) -> float:
-        """Lay out steps one after another; return when the last one ends [s]."""
-        for step in steps:
-            node = self.forward.arranged(step.node)
-            start += self.place(node, start, lane, step.layer)
-        return start
-
-    def place(self, node: Node, start: float, lane: int, layer: int) -> float:
-        """Lay out a node that starts at ``start``; return how long it takes [s]."""
-        if isinstance(node, Task):
-            length = self.forward.task_seconds(node)
-            limit = int(np.argmax(self.forward.shared(node)))
-            self.add(node.name, start, start + length, lane, layer, str(RESOURCES[limit]))
-            return length
-        if isinstance(node, Seq):
-            end = start
-            for member in node.members:
-                end += self.place(member, end, lane, layer)
-            return end - start
-        longest = 0.0
-        beside = lane
-        for member in node.members:
-            longest = max(longest, self.place(member, start, beside, layer))
-            beside += self.width(member)
-        length = max(longest, float(self.forward.shared(node).max()))
-        self.wait(node, start + longest, start + length, lane, layer)
-        return length
-
-    def wait(self, node: Node, start: float, end: float, lane: int, layer: int) -> None:
-        """A block that its members have left unfinished, since they share a resource."""
-        if end - start > ROUNDING * end:
-            limit = int(np.argmax(self.forward.shared(node)))
-            self.add(f"shared {RESOURCES[limit]}", start, end, lane, layer, str(RESOURCES[limit]))
-
-    def add(
-        self, operator: str, start: float, end: float, lane: int, layer: int, bound: str
-    ) -> None:
-        """One row; none where it would take no time."""
-        if end > start:
-            self.rows.append(
-                {
-                    "forward": self.number,
-                    "layer": layer,
-                    "operator": operator,
-                    "lane": lane,
-                    "start_ms": start / MILLISECOND,
-                    "end_ms": end / MILLISECOND,
-                    "bound": bound,
-                }
-            )

@@ -1,26 +1,22 @@
-"""Where Engram rows come from when the tables are not in GPU memory, and how fast.
+"""How fast Engram rows reach a GPU when the tables are not in its memory.
 
 A ceiling is what the hardware file gives: the slowest of the GPU's link to its host, its share of
 the host's memory, and, where both are one memory, that. A likely rate takes what the file quotes as
-achieved on the link. No file has a disk, so its figures are given (docs/updates.md, "Engram").
+achieved on the link. Disks serve whole pages (docs/updates.md, "Engram").
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from aisim_v41.errors import InvalidInputError, MissingProfileError
+from aisim_v41.errors import UnsupportedPlanError
 from aisim_v41.hardware import Hardware
-from aisim_v41.units import GB_PER_S, KIB
+from aisim_v41.ops.operator import PAGE_BYTES
+from aisim_v41.units import GB_PER_S
 
 _ACHIEVED = "links.host_link_achieved_gb_per_s"
 _HOST_RATE = "host.memory_bandwidth_gb_per_s"
 _SHARED_BY = "host.memory_shared_by_gpus"
-PAGE_BYTES = 4 * KIB
-"""What a file system reads at least."""
-PAGES_PER_ROW = 2
-"""Values and scales of a row lie apart in the checkpoint (model-facts §2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,50 +37,6 @@ class Rate:
         return self.bytes_per_s / GB_PER_S
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disk:
-    """A GPU's share of the disks that hold the tables.
-
-    Args:
-        bytes_per_s: sequential rate [B/s].
-        reads_per_s: random reads of a page that it serves; None: as many as fit its rate.
-        page_bytes: bytes that one read moves [B].
-        pages_per_row: pages that one row touches; 1 where values and scales were packed together.
-
-    Raises:
-        InvalidInputError: a figure that no disk has.
-    """
-
-    bytes_per_s: float
-    reads_per_s: float | None = None
-    page_bytes: int = PAGE_BYTES
-    pages_per_row: int = PAGES_PER_ROW
-
-    def __post_init__(self) -> None:
-        for name in ("bytes_per_s", "reads_per_s", "page_bytes", "pages_per_row"):
-            value = getattr(self, name)
-            if value is None and name == "reads_per_s":
-                continue
-            whole = name.startswith("page")
-            if isinstance(value, bool) or not isinstance(value, (int,) if whole else (int, float)):
-                raise InvalidInputError(
-                    f"Disk.{name} = {value!r}: must be a {'whole ' if whole else ''}number"
-                )
-            if not (math.isfinite(value) and value > 0):
-                raise InvalidInputError(f"Disk.{name} = {value!r}: must be finite and above 0")
-
-    def bytes(self, rows: float) -> float:
-        """What reading so many different rows moves [B]."""
-        return rows * self.pages_per_row * self.page_bytes
-
-    def seconds(self, rows: float) -> float:
-        """How long that takes at least [s]."""
-        by_rate = self.bytes(rows) / self.bytes_per_s
-        if self.reads_per_s is None:
-            return by_rate
-        return max(by_rate, rows * self.pages_per_row / self.reads_per_s)
-
-
 def host_rate(hardware: Hardware, *, likely: bool) -> Rate:
     """How fast host memory reaches one GPU when all GPUs of the host read at once.
 
@@ -93,16 +45,16 @@ def host_rate(hardware: Hardware, *, likely: bool) -> Rate:
         likely: take the achieved rate of the link, where the file quotes one, not its peak.
 
     Raises:
-        MissingProfileError: the file has no link to the host.
+        UnsupportedPlanError: the file has no link to the host.
 
     >>> from aisim_v41.hardware import load_hardware
     >>> host_rate(load_hardware("gb300"), likely=True).bytes_per_s
     170000000000.0
     """
     if hardware.host_link_bytes_per_s is None:
-        raise MissingProfileError(
-            f"{hardware.name} has no figure for the link to its host: add "
-            "links.host_link_gb_per_s to its file, or keep the tables in GPU memory "
+        raise UnsupportedPlanError(
+            f"{hardware.name} has no figure for the link to its host: give "
+            "links.host_link_gb_per_s in the hardware file, or keep the tables in GPU memory "
             "(engram_residency='hbm')"
         )
     printed = {figure.path: figure.value for figure in hardware.figures}
@@ -115,3 +67,21 @@ def host_rate(hardware: Hardware, *, likely: bool) -> Rate:
         ways.append(Rate(bytes_per_s=memory * GB_PER_S / gpus, limit="share of host memory"))
     ways.append(Rate(bytes_per_s=hardware.hbm_bandwidth_bytes_per_s, limit="GPU memory"))
     return min(ways, key=lambda way: way.bytes_per_s)
+
+
+def disk_page_seconds(hardware: Hardware) -> float:
+    """Time of one page from a GPU's share of the disks [s]: by their rate, and by the random reads
+    that they serve where the file says.
+
+    Raises:
+        UnsupportedPlanError: the file has no disk.
+    """
+    if hardware.disk_bytes_per_s is None:
+        raise UnsupportedPlanError(
+            f"{hardware.name} has no figure for the disks of its host: give host.disk_gb_per_s "
+            "(and host.disk_reads_per_s) in the hardware file, or put the tables elsewhere "
+            "(engram_residency)"
+        )
+    by_rate = PAGE_BYTES / hardware.disk_bytes_per_s
+    reads = hardware.disk_reads_per_s
+    return by_rate if reads is None else max(by_rate, 1 / reads)

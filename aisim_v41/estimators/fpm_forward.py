@@ -71,6 +71,11 @@ class WholeForward:
         """What the whole takes beyond its kernels [s]."""
         return max(0.0, self.total_s - self.inside.device_s)
 
+    @property
+    def host_s(self) -> float:
+        """What the host needs to issue it, as OP has it [s]."""
+        return self.inside.host_s
+
     def task_seconds(self, task: Task) -> float:
         """Time of one call alone [s]."""
         return self.scale * self.inside.task_seconds(task)

@@ -27,6 +27,7 @@ RESOURCE_TERMS: Final = (
     ("compute", (Resource.TENSOR, Resource.SCALAR)),
     ("memory", (Resource.HBM,)),
     ("link", (Resource.LINK, Resource.NETWORK)),
+    ("host link", (Resource.HOST_LINK, Resource.DISK)),
 )
 """Name of a term -> resources whose seconds it adds."""
 SEQUENCE_S: Final = 2e-6
@@ -90,12 +91,12 @@ class FamilyTerms:
         spent = op.prices.seconds(counts)
         families: Floats = self._by_family(op) @ spent
         overlaps = op.overlaps(counts)
-        if not overlaps.any():
+        if not overlaps.any() and not op.backbone.fetches:
             return families
         alone = families.sum(axis=0)
-        together = op.overlapped.seconds(spent, counts)
-        if counts.ndim > 1:
-            together = np.where(overlaps, together, alone)
+        together = op.overlapped.seconds(spent, counts) if overlaps.any() else alone
+        if counts.ndim > 1 or not overlaps.any():
+            together = np.where(overlaps, together, op.one_by_one(spent))
         scaled: Floats = families * (together / np.maximum(alone, np.finfo(float).tiny))
         return scaled
 

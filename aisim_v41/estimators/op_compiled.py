@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -29,7 +29,7 @@ from aisim_v41.hardware import Hardware
 from aisim_v41.model.description import Model
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.ops.fusion import Fusion, groups_of
-from aisim_v41.ops.graph import Node, Par, Seq, seq, tasks_of
+from aisim_v41.ops.graph import Fed, Node, fed, inline, seq, tasks_of
 from aisim_v41.ops.operator import Task
 from aisim_v41.plan.builds import Inventory
 from aisim_v41.plan.captured import CapturedSteps, Mask
@@ -108,10 +108,11 @@ class CompiledOp(CapturedStep, CompiledGraph):
             tuple(self._evidence(task)) for task in self.tasks
         )
         self.prices = TaskPrices(self, self.evidence)
-        self.calls_at_price = np.bincount(self.prices.same, self.calls, self.prices.size)
-        """Calls of a forward at each price [prices]."""
-        self.side_by_side = on_streams(self.graph, inventory)
         number = dict(zip(map(id, self.tasks), self.prices.same.tolist(), strict=True))
+        calls = calls_of_ways(serial(self.graph), number, self.prices.size)
+        self.calls_at_price = calls[0] if len(calls) == 1 else calls
+        """Calls of a forward at each price [prices]; [ways, prices] where it waits for rows."""
+        self.side_by_side = on_streams(self.graph, inventory)
         self.overlapped = composition(self.builder, number, self.prices.size, self.side_by_side)
         self.host = HostPath(self, self.calibration.launch, self.engine)
         self.captured = CapturedSteps(self.program)
@@ -155,12 +156,20 @@ class CompiledOp(CapturedStep, CompiledGraph):
         if not wide:
             if overlaps:
                 return self.overlapped.seconds(spent, steps)
-            one: Floats = self.calls_at_price @ spent
-            return one
-        total: Floats = self.calls_at_price @ spent
+            return self.one_by_one(spent)
+        total = self.one_by_one(spent)
         if overlaps.any():
             total = np.where(overlaps, self.overlapped.seconds(spent, steps), total)
         return total[: counts.shape[1]]
+
+    def one_by_one(self, spent: Floats) -> Floats:
+        """Seconds of a forward on one stream.
+
+        Args:
+            spent: seconds of one call at each price, [prices] or [prices, steps].
+        """
+        total: Floats = self.calls_at_price @ spent
+        return total if self.calls_at_price.ndim == 1 else total.max(axis=0)
 
     def overlaps(self, counts: Floats) -> npt.NDArray[np.bool_]:
         """Whether side streams run: every row reaches the head, as in decode and verify steps."""
@@ -198,11 +207,34 @@ class CompiledOp(CapturedStep, CompiledGraph):
 
 
 def serial(node: Node) -> Node:
-    """The same tasks one after another."""
+    """The same kernels one after another; what another queue delivers stays beside them."""
     if isinstance(node, Task):
         return node
-    members = [serial(member) for member in node.members]
-    return seq(*members) if isinstance(node, (Seq, Par)) else node
+    if isinstance(node, Fed):
+        one = inline(node)
+        segments = [serial(segment) for segment in one.segments]
+        return fed(segments, one.before, one.deliveries, one.gates)
+    return seq(*(serial(member) for member in node.members))
+
+
+def calls_of_ways(node: Node, price_of: Mapping[int, int], prices: int) -> Floats:
+    """Calls at each price on every way through a graph on one stream [ways, prices].
+
+    Args:
+        node: from `serial`.
+        price_of: id of a task -> number of its price.
+        prices: how many there are.
+    """
+    if isinstance(node, Fed):
+        return np.concatenate([calls_of_ways(way, price_of, prices) for way in node.members])
+    calls = np.zeros((1, prices))
+    for member in (node,) if isinstance(node, Task) else node.members:
+        if isinstance(member, Task):
+            calls[:, price_of[id(member)]] += 1.0
+        else:
+            own = calls_of_ways(member, price_of, prices)
+            calls = (calls[:, None] + own[None]).reshape(-1, prices)
+    return calls
 
 
 @kept_for_roots(maxsize=128)

@@ -138,6 +138,9 @@ def evidence_of(
     binding: Binding, calibration: Calibration, hardware: Hardware
 ) -> Iterator[KernelEvidence]:
     """Evidence for a kernel, for those that do the same work where it has no law, or its peak."""
+    if binding.law is not None:
+        yield KernelEvidence(binding, binding.law)
+        return
     for key in (binding.key, *FALLBACK_KEYS.get(binding.key, ())):
         try:
             law = calibration.law(key, binding.ranks)

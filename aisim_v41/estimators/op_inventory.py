@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from aisim_v41.estimators.op_laws import Binding, Feature
 from aisim_v41.evidence.laws import LawKind
-from aisim_v41.ops.graph import Node, Seq, par, seq, tasks_of
+from aisim_v41.ops.graph import Fed, Node, Seq, fed, inline, par, seq, tasks_of
 from aisim_v41.ops.operator import Task
 from aisim_v41.plan.builds import Inventory
 from aisim_v41.plan.operators import OPERATORS
@@ -64,6 +64,11 @@ def on_streams(node: Node, inventory: Inventory | None) -> Node:
     def walk(one: Node) -> Node:
         if isinstance(one, Task):
             return one
+        if isinstance(one, Fed):
+            segments = [walk(segment) for segment in one.segments]
+            fetched = fed(segments, one.before, one.deliveries, one.gates)
+            ahead = seq(*one.before)
+            return fetched if _all_of(ahead, inventory.beside) else inline(fetched)
         if id(one) not in known:
             members = [walk(member) for member in one.members]
             if isinstance(one, Seq):

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from aisim_v41.arithmetic import Arithmetic
 from aisim_v41.estimators.messages import bytes_by_level, domains_of
 from aisim_v41.estimators.resources import Price, Resource
+from aisim_v41.estimators.transfers import transfer_law
+from aisim_v41.evidence.calibration import CalibratedLaw
 from aisim_v41.evidence.features import BF16_BYTES, HYPER_PASSES, HyperPart
 from aisim_v41.evidence.laws import LawKind
 from aisim_v41.hardware import Hardware
@@ -43,6 +45,7 @@ class Binding:
         features: what the law takes.
         ranks: GPUs of a collective.
         instead: kernels that do the same work where the calibration has no such law.
+        law: the law itself, where the hardware file and not a calibration gives it.
         plain: an ordinary product and nothing else, as tables of products time it.
     """
 
@@ -52,6 +55,7 @@ class Binding:
     features: Mapping[str, Feature]
     ranks: int | None = None
     instead: tuple[Binding, ...] = ()
+    law: CalibratedLaw | None = None
     plain: bool = False
 
 
@@ -109,6 +113,8 @@ def bindings_of(
         return [Binding(task, "select", LawKind.SELECT, features)]
     if task.family is Family.HYPER_CONNECTIONS:
         return _hyper(task, base, names, hardware, model)
+    if "engram_fetch" in names:
+        return [_transfer(task, base, cost, hardware)]
     if "engram_lookup" in names:
         return [Binding(task, "gather.engram", LawKind.GATHER, base)]
     return [Binding(task, "elementwise", LawKind.ELEMENTWISE, base)]
@@ -203,6 +209,15 @@ def _collective(
 
     across = [part("network", domains, network)] if domains > 1 else []
     return [part(library, inside, link), *across]
+
+
+def _transfer(task: Task, base: Mapping[str, Feature], cost: Price, hardware: Hardware) -> Binding:
+    """Rows from the host, at the rate that the file quotes as achieved, or from a disk."""
+    ways = (Resource.HOST_LINK, Resource.DISK)
+    way = max(ways, key=lambda r: max(cost.seconds[r].values(), default=0.0))
+    features = {**base, "memory_s": cost.seconds[way]}
+    law = transfer_law(hardware, str(way))
+    return Binding(task, law.key, law.kind, features, law=law)
 
 
 def _products(task: Task, base: Mapping[str, Feature], hardware: Hardware) -> list[Binding]:

@@ -207,7 +207,8 @@ class TaskPrices:
         self._floored = np.array([*self._others, *odd], np.intp)
         # One product with the counts gives the features of every group, what is linear of the other
         # tasks, and the floors.
-        forms = self.compiled.resource_forms
+        used = self.compiled.resource_forms.any(axis=(0, 2))
+        forms = self.compiled.resource_forms[:, used]
         floors = forms[[self.first[price] for price in self._floored]].reshape(-1, forms.shape[-1])
         self._forms = np.concatenate([*(group.forms for group in self.groups), linear, floors])
         self._ends = np.cumsum([len(group.forms) for group in self.groups]).tolist()

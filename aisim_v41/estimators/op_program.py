@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aisim_v41.estimators.program import Level, ProgramBuilder, evaluate_columns, evaluate_step
-from aisim_v41.ops.graph import Node, Par
+from aisim_v41.ops.graph import Fed, Node, Par
 from aisim_v41.ops.operator import Task
 
 Floats = npt.NDArray[np.float64]
@@ -82,7 +82,7 @@ class _Builder(ProgramBuilder):
         """Any kernel can: it does not reach the peak."""
         return True
 
-    def block_forms(self, block: Par) -> list[Floats]:
+    def block_forms(self, block: Par | Fed) -> list[Floats]:
         padded = np.zeros((len(self.totals(block)), self.width))
         padded[:, self.prices :] = self.totals(block)
         return self.largest(padded)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aisim_v41.estimators.resources import Price, Resource
-from aisim_v41.ops.graph import Node, Par, Seq
+from aisim_v41.ops.graph import Fed, Node, Par, Seq, parts_of
 from aisim_v41.ops.operator import Columns, Task
 from aisim_v41.plan.columns import Column
 
@@ -214,7 +214,7 @@ class ProgramBuilder:
         """Linear forms whose longest is the time of a task."""
         return self.largest(self.totals(task))
 
-    def block_forms(self, block: Par) -> list[Floats]:
+    def block_forms(self, block: Par | Fed) -> list[Floats]:
         """Linear forms that a parallel block cannot undercut."""
         return self.largest(self.totals(block))
 
@@ -292,8 +292,8 @@ def _accumulate(total: Way, way: Way, times: float) -> None:
         total[value] = total.get(value, 0.0) + times * count
 
 
-def _multiplicities(node: Seq | Par) -> list[tuple[Node, int]]:
-    """Distinct members of a sequence or block, and how often each occurs."""
-    times = Counter(id(member) for member in node.members)
-    distinct = {id(member): member for member in node.members}
+def _multiplicities(node: Seq | Par | Fed) -> list[tuple[Node, int]]:
+    """Distinct parts of a sequence or block, and how often each occurs."""
+    times = Counter(id(part) for part in parts_of(node))
+    distinct = {id(part): part for part in parts_of(node)}
     return [(member, times[key]) for key, member in distinct.items()]

@@ -12,9 +12,17 @@ from enum import StrEnum
 from typing import Final
 
 from aisim_v41.arithmetic import Arithmetic
+from aisim_v41.estimators.engram_sources import disk_page_seconds, host_rate
 from aisim_v41.estimators.messages import seconds_by_level
 from aisim_v41.hardware import Hardware
-from aisim_v41.ops.operator import MUST_CROSS_HBM, Columns, Task
+from aisim_v41.ops.operator import (
+    MUST_CROSS_HBM,
+    NOT_FROM_HBM,
+    PAGE_BYTES,
+    Columns,
+    Task,
+    Traffic,
+)
 from aisim_v41.plan.columns import Column
 from aisim_v41.plan.counts import Number
 
@@ -31,6 +39,10 @@ class Resource(StrEnum):
     """Scale-up link, one direction."""
     NETWORK = "network"
     """A GPU's share of the scale-out network, one direction: between link domains."""
+    HOST_LINK = "host_link"
+    """Host memory to GPU: C2C or PCIe."""
+    DISK = "disk"
+    """A GPU's share of its host's disks."""
 
 
 RESOURCES: Final = tuple(Resource)
@@ -48,12 +60,14 @@ def price(task: Task, hardware: Hardware) -> Price:
     """Seconds of a task on each resource at peak."""
     tensor: dict[Column, Number] = {}
     scalar: dict[Column, Number] = {}
-    for arithmetic, work in task.flops.items():
+    for arithmetic, flops in task.flops.items():
         peak, used = hardware.peak(arithmetic)
-        _add(scalar if used is Arithmetic.FP32 else tensor, work, 1 / peak)
+        _add(scalar if used is Arithmetic.FP32 else tensor, flops, 1 / peak)
     all_bytes: dict[Column, Number] = {}
     must: dict[Column, Number] = {}
     for kind, amount in task.traffic.items():
+        if kind in NOT_FROM_HBM:
+            continue
         _add(all_bytes, amount, 1 / hardware.hbm_bandwidth_bytes_per_s)
         if kind in MUST_CROSS_HBM:
             _add(must, amount, 1 / hardware.hbm_bandwidth_bytes_per_s)
@@ -64,9 +78,11 @@ def price(task: Task, hardware: Hardware) -> Price:
     surely_sent: dict[Resource, Columns] = (
         {Resource.LINK: {}, Resource.NETWORK: {}} if task.scatter else sent
     )
+    fetched = _from_elsewhere(task, hardware)
+    surely_fetched: dict[Resource, Columns] = {Resource.HOST_LINK: {}, Resource.DISK: {}}
     return Price(
-        seconds={**units, **sent, Resource.HBM: all_bytes},
-        certain={**units, **surely_sent, Resource.HBM: must},
+        seconds={**units, **sent, **fetched, Resource.HBM: all_bytes},
+        certain={**units, **surely_sent, **surely_fetched, Resource.HBM: must},
     )
 
 
@@ -80,6 +96,23 @@ def _message(task: Task, hardware: Hardware) -> tuple[Columns, Columns]:
         if by.network:
             _add(network, task.payload, by.network)
     return link, network
+
+
+def _from_elsewhere(task: Task, hardware: Hardware) -> dict[Resource, Columns]:
+    """Seconds of rows from the host's memory and disks; a cache may hold any of them.
+
+    Raises:
+        UnsupportedPlanError: the hardware file lacks the rate.
+    """
+    host: dict[Column, Number] = {}
+    disk: dict[Column, Number] = {}
+    if task.traffic[Traffic.HOST_READ]:
+        rate = host_rate(hardware, likely=False).bytes_per_s
+        _add(host, task.traffic[Traffic.HOST_READ], 1 / rate)
+    if task.traffic[Traffic.DISK_READ]:
+        seconds = disk_page_seconds(hardware)
+        _add(disk, task.traffic[Traffic.DISK_READ], seconds / PAGE_BYTES)
+    return {Resource.HOST_LINK: host, Resource.DISK: disk}
 
 
 def _add(total: dict[Column, Number], amount: Columns, factor: float) -> None:

@@ -148,13 +148,16 @@ class Estimate:
         """Every task that takes time: forward, layer, operator, lane, start_ms, end_ms, bound.
 
         Members of a parallel block start together, each in lanes of its own. What a block takes
-        beyond its members, because they share a resource, is a row "shared <resource>". A forward
-        that runs several times is shown once.
+        beyond its members, because they share a resource, is a row "shared <resource>"; what layers
+        wait for Engram rows, a row "waiting <resource>". A forward that runs several times is
+        shown once.
         """
         import pandas as pd
 
+        from aisim_v41.estimators.timeline import timeline
+
         columns = ["forward", "layer", "operator", "lane", "start_ms", "end_ms", "bound"]
-        return pd.DataFrame(list(self.breakdown.timeline()), columns=columns)
+        return pd.DataFrame(list(timeline(self.breakdown.forwards)), columns=columns)
 
     def explain(self) -> str:
         """The answer and its reasons on one screen."""

@@ -73,6 +73,7 @@ class SolForward:
     counts: Floats
     total_s: float
     waits_s: float = 0.0
+    host_s: float = 0.0
     """A bound has no host."""
 
     def task_seconds(self, task: Task) -> float:
@@ -105,17 +106,10 @@ def sol_bounds(compiled: CompiledSol, counted: Ledger) -> Bounds:
 
 
 def assumptions(plan: Plan, hardware: Hardware) -> tuple[str, ...]:
-    """What no time of a step holds yet, and what an engine refuses on this GPU."""
-    policy = plan.policy
-    everywhere = engine_warnings(policy, plan.parallel)
-    here = engine_warnings(policy, plan.parallel, hardware.architecture)
-    found = [warning for warning in here if warning not in everywhere]
-    if plan.model.engram is not None and policy.engram_residency != "hbm":
-        found.append(
-            f"engram_residency={policy.engram_residency!r}: the transfer of table rows from there "
-            "is not part of this time; `aisim-v41 engram` has it"
-        )
-    return tuple(found)
+    """What an engine refuses on this GPU."""
+    everywhere = engine_warnings(plan.policy, plan.parallel)
+    here = engine_warnings(plan.policy, plan.parallel, hardware.architecture)
+    return tuple(warning for warning in here if warning not in everywhere)
 
 
 def _fewest_experts(compiled: CompiledSol, counts: Floats) -> Floats:

@@ -56,6 +56,14 @@ def _exchanges(policy: RuntimePolicy) -> bool:
     return policy.expert_exchange != "gather"
 
 
+def _fetches_rows(policy: RuntimePolicy) -> bool:
+    return policy.engram_residency != "hbm"
+
+
+def _caches_rows(policy: RuntimePolicy) -> bool:
+    return _fetches_rows(policy) and policy.engram_cache_mib > 0
+
+
 def _drafts(policy: RuntimePolicy) -> bool:
     return policy.speculation != "off"
 
@@ -101,6 +109,8 @@ EXECUTION: Final[Mapping[str, When]] = {
     "graph_size_counts": _captures_decode,
     "verify_lengths": _verifies_ragged,
     "engram_residency": _always,
+    "engram_prefetch": _fetches_rows,
+    "engram_cache_mib": _caches_rows,
     "speculation": _always,
     "draft_tokens": _drafts,
 }
@@ -113,7 +123,7 @@ NOT_EXECUTION: Final[Mapping[str, str]] = {
     "engine_rules": "says what is refused; what runs, runs alike",
     **dict.fromkeys(
         ("expert_routing", "expert_locality", "expert_popularity", "expert_imbalance",
-         "engram_distinct_share"),
+         "engram_distinct_share", "engram_hit_share"),
         "an assumption about the text",
     ),
     **dict.fromkeys(

@@ -17,6 +17,7 @@ from itertools import accumulate
 
 from aisim_v41.hardware import Hardware
 from aisim_v41.memory.host import is_unified
+from aisim_v41.memory.row_cache import cache_on_gpu
 from aisim_v41.memory.terms import Kind, Term, total
 from aisim_v41.memory.weights import weight_terms
 from aisim_v41.memory.workspace import LargestStep, graph_terms, reserve_terms, workspace_terms
@@ -87,7 +88,11 @@ def budget(
     Raises:
         UnsupportedPlanError: the mapping does not divide the model.
     """
-    weights = weight_terms(model, parallel, policy, unified=is_unified(hardware))
+    unified = is_unified(hardware)
+    weights = (
+        *weight_terms(model, parallel, policy, unified=unified),
+        *cache_on_gpu(model, policy, unified=unified),
+    )
     buffers = (*workspace_terms(model, hardware, parallel, policy, step), *graph_terms(policy))
     reserves = reserve_terms(parallel, policy)
     gpu = hardware.hbm_bytes

@@ -1,4 +1,4 @@
-"""Memory of the hosts: Engram tables that are not on the GPUs, and what loading needs for a while.
+"""Memory of the hosts: Engram tables or their caches, and what loading needs for a while.
 
 Sources: deployment questions 14-20; start-up of vLLM with pinned tables as in P0717 (264 GiB for
 188.8 GiB of tables) and in vllm issue 57469 (workers killed while loading).
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aisim_v41.hardware import Hardware
+from aisim_v41.memory.row_cache import cache_on_hosts
 from aisim_v41.memory.terms import Kind, Place, Term, round_up, size, total
 from aisim_v41.model.description import Model
 from aisim_v41.model.parallel import Parallel
@@ -123,7 +124,10 @@ def host_memory(
         estimate=True,
     )
     return HostMemory(
-        terms=_table_terms(model, parallel, policy, hosts),
+        terms=(
+            *_table_terms(model, parallel, policy, hosts),
+            *cache_on_hosts(model, parallel, policy),
+        ),
         load_terms=(staged,),
         available_bytes=available_bytes,
     )
@@ -140,7 +144,7 @@ def disk_terms(model: Model, policy: RuntimePolicy) -> tuple[Term, ...]:
             kind=Kind.ENGRAM,
             place=Place.DISK,
             bytes=whole,
-            formula="one copy, values and scales; caches in memory are not counted",
+            formula="one copy, values and scales",
             source="model-facts §4.6",
         ),
     )

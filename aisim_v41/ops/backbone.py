@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from aisim_v41.model.layers import CandidateRole, Layer
 from aisim_v41.model.sharding import Placement
@@ -26,7 +27,7 @@ from aisim_v41.ops.collectives import (
     gather_expert_rows,
 )
 from aisim_v41.ops.fusion import Fusion
-from aisim_v41.ops.graph import Node, par, seq
+from aisim_v41.ops.graph import Fed, Node, fed, par, seq
 from aisim_v41.ops.operator import Operator, Task, place, reread
 from aisim_v41.ops.rank import Rank
 from aisim_v41.plan.columns import LayerClass
@@ -52,23 +53,51 @@ class Step:
 @dataclass(frozen=True, slots=True, eq=False)
 class Backbone:
     """The graph of a forward: a chain of steps, Engram work that may run beside it, and the draft
-    pass that follows."""
+    pass that follows; and the rows that Engram work waits for, where they come from elsewhere."""
 
     chain: tuple[Step, ...]
     beside: tuple[Step, ...]
     draft: tuple[Step, ...] = ()
+    fetches: tuple[Step, ...] = ()
+    prefetch: str = "step"
+    """From when rows are fetched (policy field ``engram_prefetch``)."""
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """Every part of the forward."""
-        return (*self.chain, *self.beside, *self.draft)
+        return (*self.chain, *self.beside, *self.draft, *self.fetches)
 
     @property
     def target(self) -> Node:
         """The forward of the model itself."""
+        if self.fetches and self.prefetch != "none":
+            return self._fed()
+        first = [step.node for step in self.fetches]
         main = seq(*(step.node for step in self.chain))
         beside = seq(*(step.node for step in self.beside)) if self.beside else None
-        return par(main, beside)
+        return seq(*first, par(main, beside))
+
+    def _fed(self) -> Fed:
+        """The chain in segments, each of which starts where a module needs its rows.
+
+        Rows fetched for the next step gate the end of this one.
+        """
+        modules = [step.layer for step in self.fetches]
+        segments = [*(seq(*(step.node for step in part)) for part in self.segments()), seq()]
+        before: list[Node | None] = [None] * len(segments)
+        for number, layer in enumerate(modules, 1):
+            before[number] = seq(*(step.node for step in self.beside if step.layer == layer))
+        late = self.prefetch == "previous"
+        gates = [len(modules) + 1 if late else number + 1 for number in range(len(modules))]
+        return fed(segments, before, [step.node for step in self.fetches], gates)
+
+    def segments(self) -> tuple[tuple[Step, ...], ...]:
+        """The chain cut where modules need rows from elsewhere."""
+        starts = [
+            next(place for place, step in enumerate(self.chain) if step.layer >= module.layer)
+            for module in self.fetches
+        ]
+        return tuple(self.chain[a:b] for a, b in pairwise([0, *starts, len(self.chain)]))
 
     @property
     def drafting(self) -> Node | None:
@@ -124,6 +153,7 @@ class GraphBuilder:
         )
         chain = [Step(-1, node) for node in self.fusion.chain(*first)]
         beside: list[Step] = []
+        fetches: list[Step] = []
         pending: tuple[Task, ...] = ()  # all-reduce and expansion that the next site may absorb
         for layer in model.layers:
             cls = self.program.classes[layer.index]
@@ -131,6 +161,8 @@ class GraphBuilder:
                 chain += [Step(layer.index - 1, n) for n in self._chain(pending)]
                 pending = ()
                 off_path, gate = self._engram(layer, cls)
+                fetched = engram.engram_fetch(self.rank, self.rank.layer(layer))
+                fetches += [Step(layer.index, task) for task in self.place_all(cls, fetched)]
                 beside += [Step(layer.index, node) for node in off_path]
                 chain.append(Step(layer.index, gate))
             nodes, left = self.layer(layer, cls, pending, self.rank.layer)
@@ -148,7 +180,9 @@ class GraphBuilder:
             ends.gather_logits(self.rank),
         )
         chain += [Step(last + 1, node) for node in self.fusion.chain(*final)]
-        return Backbone(tuple(chain), tuple(beside))
+        return Backbone(
+            tuple(chain), tuple(beside), (), tuple(fetches), self.rank.policy.engram_prefetch
+        )
 
     def layer(
         self,

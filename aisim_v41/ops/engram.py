@@ -1,8 +1,8 @@
 """Engram: n-gram memory rows added to the streams before a layer.
 
-Rows are found by hashing token ids, so look-up, all-reduce and projection depend on no hidden state
-and can run beside earlier layers; only the gate waits for the streams. All run on the rows whose
-streams the layer reads. Source: model-facts §4.6; placement runtime-semantics §8;
+Rows are found by hashing token ids, so fetch, look-up, all-reduce and projection depend on no
+hidden state and can run beside earlier layers; only the gate waits for the streams. All run on the
+rows whose streams the layer reads. Source: model-facts §4.6; placement runtime-semantics §8;
 docs/assumptions.md, "Engram".
 """
 
@@ -12,27 +12,75 @@ from collections.abc import Mapping
 
 from aisim_v41.arithmetic import Arithmetic
 from aisim_v41.model.tensor import Tensor
-from aisim_v41.ops.operator import ZERO, Collective, Columns, Family, Form, Operator, Task
+from aisim_v41.ops.operator import (
+    PAGE_BYTES,
+    ZERO,
+    Collective,
+    Columns,
+    Family,
+    Form,
+    Operator,
+    Task,
+)
 from aisim_v41.ops.projections import projection
 from aisim_v41.ops.rank import BF16_BYTES, Rank
 from aisim_v41.plan.counts import Count
 from aisim_v41.units import FLOP_PER_MAC
 
+PAGES_PER_ROW = 2
+"""Values and scales of a row lie apart in the checkpoint (model-facts §2)."""
+_LOOKING_UP = 1 * Count.KV_ROWS + -1 * Count.IMAGE_ROWS
+"""Rows of a layer that ask for table rows: all but those of images."""
+_IN_GPU_MEMORY = {"hbm": 1.0, "disk": 0.0}
+"""Share of a rank's rows that its own memory has; of host tables, what a cache holds."""
+
+
+def _own_rows(rank: Rank) -> float:
+    """Distinct table rows that a rank gets for one token of the step."""
+    engram, policy = rank.model.engram, rank.policy
+    assert engram is not None
+    owners = 1 if policy.engram_residency == "host_shared" else rank.tp
+    return engram.rows_per_token * policy.engram_distinct_share / owners
+
+
+def engram_fetch(rank: Rank, weights: Mapping[str, Tensor]) -> Operator | None:
+    """A rank's distinct rows that its memory does not have, over the link to its host; from disk in
+    whole pages before that. It needs token ids alone.
+
+    Nothing is launched: copies run beside the kernels, or the look-up itself reads host memory.
+    """
+    engram, policy = rank.model.engram, rank.policy
+    assert engram is not None
+    missing = _own_rows(rank) * (1 - policy.engram_hit_share)
+    crossing = _own_rows(rank) if policy.engram_residency == "disk" else missing
+    if policy.engram_residency == "hbm" or not crossing:
+        return None
+    row = weights["engram.embed"].format.bytes(1, engram.head_dim)
+    pages: Form = ZERO
+    if policy.engram_residency == "disk" and missing:
+        pages = missing * PAGES_PER_ROW * PAGE_BYTES * _LOOKING_UP
+    return Operator(
+        name="engram_fetch",
+        family=Family.ENGRAM,
+        host_reads=crossing * row * _LOOKING_UP,
+        disk_reads=pages,
+        launches=ZERO,
+        axes=(Count.KV_ROWS,),
+        source="runtime-semantics §8; model-facts §4.6: 264 B a row",
+    )
+
 
 def engram_lookup(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
     """Table rows of every text token: 24 x (256 + 8) B, of which a rank holds its share.
 
-    Image rows look nothing up. Rows that are distinct within the step are read; where the table is
-    not in HBM, its transfer is not part of this bound.
+    Image rows look nothing up. Rows that are distinct within the step are read, from a table or a
+    cache in the rank's memory; what is elsewhere, `engram_fetch` brings.
     """
-    engram = rank.model.engram
+    engram, policy = rank.model.engram, rank.policy
     assert engram is not None
     row = weights["engram.embed"].format.bytes(1, engram.head_dim)
-    read: Form = ZERO
-    if rank.policy.engram_residency == "hbm":
-        distinct = rank.policy.engram_distinct_share
-        each = engram.rows_per_token * row * distinct / rank.tp
-        read = each * Count.KV_ROWS + -each * Count.IMAGE_ROWS
+    here = _IN_GPU_MEMORY.get(policy.engram_residency, policy.engram_hit_share)
+    read: Form = _own_rows(rank) * here * row * _LOOKING_UP if here else ZERO
     return Operator(
         name="engram_lookup",
         family=Family.ENGRAM,

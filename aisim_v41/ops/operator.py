@@ -15,6 +15,7 @@ from aisim_v41.arithmetic import Arithmetic
 from aisim_v41.plan.columns import Column, LayerClass, column_of
 from aisim_v41.plan.counts import Count, LinearForm, Number, as_form
 from aisim_v41.plan.expert_groups import Scatter
+from aisim_v41.units import KIB
 
 
 class Family(StrEnum):
@@ -46,7 +47,11 @@ class Traffic(StrEnum):
     """Cache rows written or read earlier in this step: a cache may still hold them."""
     KV_WRITE = "kv_write"
     TABLE_READ = "table_read"
-    """Engram rows."""
+    """Engram rows in GPU memory."""
+    HOST_READ = "host_read"
+    """Engram rows that cross the link to the host."""
+    DISK_READ = "disk_read"
+    """Whole pages with Engram rows, from a disk."""
     ACTIVATION_READ = "activation_read"
     ACTIVATION_WRITE = "activation_write"
     WORKSPACE = "workspace"
@@ -58,6 +63,11 @@ MUST_CROSS_HBM = frozenset({Traffic.WEIGHTS, Traffic.KV_READ, Traffic.KV_WRITE})
 
 Engram rows are not among them: repeated text asks for the same rows again.
 """
+
+
+NOT_FROM_HBM = frozenset({Traffic.HOST_READ, Traffic.DISK_READ})
+PAGE_BYTES = 4 * KIB
+"""What a file system reads at least."""
 
 
 class Collective(StrEnum):
@@ -89,7 +99,8 @@ class Operator:
         flops: multiply-accumulate work by arithmetic class [FLOP].
         weights: weight bytes read [B].
         weights_rereads: of weights that an earlier kernel of the step reads too [B].
-        kv_reads, kv_rereads, kv_writes, table_reads, workspace: see `Traffic` [B].
+        kv_reads, kv_rereads, kv_writes, table_reads, host_reads, disk_reads, workspace: see
+            `Traffic` [B].
         inputs, outputs: activation tensors read and written, by name [B]. Fusing two operators
             drops what one hands to the other.
         collective, payload, group: message [B] over ``group`` ranks.
@@ -110,6 +121,8 @@ class Operator:
     kv_rereads: Form = ZERO
     kv_writes: Form = ZERO
     table_reads: Form = ZERO
+    host_reads: Form = ZERO
+    disk_reads: Form = ZERO
     workspace: Form = ZERO
     inputs: Mapping[str, Form] = field(default_factory=dict)
     outputs: Mapping[str, Form] = field(default_factory=dict)
@@ -188,6 +201,8 @@ def place(operator: Operator, where: LayerClass | None) -> Task:
         Traffic.KV_REREAD: resolve(operator.kv_rereads),
         Traffic.KV_WRITE: resolve(operator.kv_writes),
         Traffic.TABLE_READ: resolve(operator.table_reads),
+        Traffic.HOST_READ: resolve(operator.host_reads),
+        Traffic.DISK_READ: resolve(operator.disk_reads),
         Traffic.WORKSPACE: resolve(operator.workspace),
     }
     inputs = {name: resolve(form) for name, form in operator.inputs.items()}

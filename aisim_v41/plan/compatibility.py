@@ -186,9 +186,12 @@ def check_columns(model: Model, policy: RuntimePolicy, columns: RequestColumns) 
 
     The conditions of `check_requests`, over all requests at once.
     """
-    if columns.longest <= model.max_context and not columns.special:
+    ahead = fetches_ahead(model, policy)
+    if columns.longest <= model.max_context and not columns.special and not ahead:
         return None
     refused = columns.prompt > model.max_context
+    if ahead:
+        refused |= columns.kind != PREFILL
     if columns.special:
         if policy.encoder_replay == "off":
             refused |= columns.window == MISSING
@@ -225,6 +228,15 @@ def _images_first(policy: RuntimePolicy) -> bool:
 def _hides_hits(policy: RuntimePolicy) -> bool:
     """Whether a request with images reuses nothing of the cache (runtime-semantics §1.5)."""
     return policy.decoder_replay and policy.replay_images == "all_rows"
+
+
+def fetches_ahead(model: Model, policy: RuntimePolicy) -> bool:
+    """Whether Engram rows come during the step before, which only prompts allow."""
+    return (
+        policy.engram_prefetch == "previous"
+        and policy.engram_residency != "hbm"
+        and model.engram is not None
+    )
 
 
 def check_magnitude(model: Model, columns: RequestColumns) -> None:
@@ -317,6 +329,11 @@ def refusal(model: Model, policy: RuntimePolicy, where: str, request: Request) -
     if length > model.max_context:
         return OutOfRangeError(
             f"{where}: {length} tokens, but {model.name} has a context of {model.max_context}"
+        )
+    if request.kind != "prefill" and fetches_ahead(model, policy):
+        return UnsupportedPlanError(
+            f"{where}: engram_prefetch='previous' and a {request.kind} exclude each other: its "
+            "token ids are made by the step before. Use engram_prefetch='step' or 'none'."
         )
     if request.window == "missing" and policy.encoder_replay == "off":
         return UnsupportedPlanError(

@@ -123,6 +123,12 @@ class RuntimePolicy:
         engram_residency: Where the tables are: "hbm" (rows over ranks), "host_sharded",
             "host_shared" (one copy) or "disk".
         engram_distinct_share: Share of looked-up rows that are distinct within a step.
+        engram_prefetch: Rows of tables outside the GPU are fetched from the start of the step
+            beside earlier layers ("step"), before the layers with nothing beside ("none"), or
+            during the step before ("previous"; a prompt's ids are known then, a decode's not).
+        engram_hit_share: Share of a rank's distinct rows that a cache has: of tables on a host one
+            in GPU memory, of tables on disk one in host memory.
+        engram_cache_mib: Size of that cache for one rank [MiB].
         engram_host_pages: A pinned table takes its own bytes on the host ("exact"), whole pages
             of 2 MiB ("huge"), or the allocator rounds every tensor up to a power of two
             ("power_of_two").
@@ -214,6 +220,9 @@ class RuntimePolicy:
     verify_lengths: Literal["uniform", "ragged"] = "uniform"
     engram_residency: Literal["hbm", "host_sharded", "host_shared", "disk"] = "hbm"
     engram_distinct_share: float = 1.0
+    engram_prefetch: Literal["step", "none", "previous"] = "step"
+    engram_hit_share: float = 0.0
+    engram_cache_mib: int = 0
     engram_host_pages: Literal["exact", "huge", "power_of_two"] = "exact"
     vision_weights: bool = True
     speculation: Literal["off", "dspark"] = "off"
@@ -302,7 +311,7 @@ _POSITIVE = {
     "collective_mib", "exchange_mib",
 }  # fmt: skip
 _MAX_INT = 1 << 30
-_MAY_BE_ZERO = {"expert_locality"}
+_MAY_BE_ZERO = {"expert_locality", "engram_hit_share"}
 """Shares that may be 0."""
 _POPULARITY = "expert_popularity"
 _IMBALANCE = "expert_imbalance"

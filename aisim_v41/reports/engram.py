@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from aisim_v41.errors import InvalidInputError
-from aisim_v41.estimators.engram import EngramReport, ModuleTransfer, Prefetch, engram
-from aisim_v41.estimators.engram_sources import Disk
+from aisim_v41.estimators.engram import EngramReport, ModuleTransfer, engram
 from aisim_v41.hardware import Hardware
 from aisim_v41.memory.host import disk_terms, host_memory, table_parts
 from aisim_v41.memory.terms import total
@@ -94,23 +93,20 @@ def compare_residencies(
     method: str = "auto",
     *,
     residencies: tuple[str, ...] | None = None,
-    prefetch: Prefetch | None = None,
-    hit_share: float = 0.0,
-    disk: Disk | None = None,
 ) -> EngramComparison:
     """The same plan with its tables in each place.
 
     Args:
         plan: what is run; its own residency does not matter.
-        hardware, method, prefetch, hit_share, disk: as for `aisim_v41.estimators.engram.engram`.
-        residencies: which ones, in order; by default all, the disk only where one is given.
+        hardware, method: as for `aisim_v41.estimators.engram.engram`.
+        residencies: which ones, in order; by default all, the disk only where the hardware has one.
 
     Raises:
         InvalidInputError: an unknown residency.
-        UnsupportedPlanError, MissingProfileError: as for `engram`.
+        UnsupportedPlanError: as for `engram`.
     """
     if residencies is None:
-        residencies = RESIDENCIES if disk is not None else RESIDENCIES[:-1]
+        residencies = RESIDENCIES if hardware.disk_bytes_per_s is not None else RESIDENCIES[:-1]
     unknown = [name for name in residencies if name not in RESIDENCIES]
     if unknown or not residencies:
         raise InvalidInputError(
@@ -120,9 +116,7 @@ def compare_residencies(
     for name in residencies:
         policy = plan.policy.with_overrides(engram_residency=name)
         placed = replace(plan, policy=policy)
-        reports.append(
-            engram(placed, hardware, method, prefetch=prefetch, hit_share=hit_share, disk=disk)
-        )
+        reports.append(engram(placed, hardware, method))
         memory.append(table_memory(placed, hardware))
     return EngramComparison(tuple(reports), tuple(memory))
 
@@ -168,8 +162,8 @@ def engram_text(report: EngramReport) -> str:
             "",
             *columns(head, body, 1),
             "",
-            f"step {report.step_s / MILLISECOND:.3f} ms: {report.estimate.latency_ms:.3f} without "
-            f"the transfer, {report.exposed_s / MILLISECOND:.3f} of "
+            f"step {report.step_s / MILLISECOND:.3f} ms: {report.without_s / MILLISECOND:.3f} "
+            f"without the transfer, {report.exposed_s / MILLISECOND:.3f} of "
             f"{report.transfer_s / MILLISECOND:.3f} waited for; the ranks' sum "
             f"({report.collective_s / MILLISECOND:.3f}) is part of the first",
             *_how((report,)),

@@ -151,6 +151,7 @@ SORTED_BY_NAME: dict[str, str] = {
     "mhc_collapse": "mhc",
     "mhc_expand": "mhc",
     "head_collapse": "mhc",
+    "engram_fetch": "engram",
     "engram_lookup": "engram",
     "engram_gate": "engram",
     # Products: the name says "gemm", whoever calls it.

@@ -93,7 +93,7 @@ vllm/models/deepseek_v4_1/nvidia/ced.py of github.com/yhfgyyf/vllm-deepseek-v4-s
 
 RESIDENCY = {"hbm": "hbm", "host_sharded": "host_shared", "disk": "host_shared"}
 """Engram of a case -> residency of the floor. On the host or a disk, rows may be shared (their sum
-over ranks is then not needed); their transfer is no part of a bound."""
+over ranks is then not needed), and in caches of any kind: `LEAN` leaves no transfer to speak of."""
 
 
 LONGEST_DRAFT = 7
@@ -218,12 +218,16 @@ def lean_policy(case: Case, *, decoder_replay: bool, hit_without_window: bool) -
 def preset_policy(case: Case, *, decoder_replay: bool, hit_without_window: bool) -> RuntimePolicy:
     """What a user gets for the engine of a case, with the replays, Engram and build of the case."""
     residency = case.policy.engram or case.take.get("engram", "hbm")
+    # What a cache in front of the disk has is not stated, nor how fast the disk is: all is taken
+    # to be in the cache, where the file of the GPU has no disk.
+    unknown = residency == "disk" and load_hardware(case.gpu).disk_bytes_per_s is None
     anchor = case.policy.late_anchor or ANCHORS.get(case.engine)
     stated = {} if anchor is None else {"replay_anchor": anchor}
     return policy(
         ENGINES[case.engine],
         **stated,
         engram_residency=residency,
+        engram_hit_share=1.0 if unknown else 0.0,
         decoder_replay=decoder_replay,
         encoder_replay=_encoder_replay(case, hit_without_window),
         build=build_of(case),

@@ -35,6 +35,8 @@ POLICIES = {
     "fewest experts": policy("trtllm", expert_routing="fewest"),
     "sglang, drafting": policy("sglang", decoder_replay=True, speculation="dspark"),
     "vllm, drafting": policy("vllm", speculation="dspark", expert_routing="independent"),
+    "sglang, tables on hosts": policy("sglang", engram_residency="host_sharded"),
+    "vllm, one host copy": policy("vllm", engram_residency="host_shared", engram_hit_share=0.25),
 }
 
 APART = tuple(name for name in POLICIES if name not in ("atom, replay", "shortcut, rectangle"))

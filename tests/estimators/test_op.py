@@ -14,12 +14,12 @@ from aisim_v41.estimators.compare import compare
 from aisim_v41.estimators.entry import estimate
 from aisim_v41.estimators.op import Op
 from aisim_v41.estimators.op_builds import compiled_build
-from aisim_v41.estimators.op_compiled import CompiledOp, compiled_op
+from aisim_v41.estimators.op_compiled import CompiledOp, compiled_op, serial
 from aisim_v41.estimators.op_evidence import Tag
 from aisim_v41.estimators.result import Estimate
 from aisim_v41.estimators.sol import Sol
 from aisim_v41.model.parallel import Parallel
-from aisim_v41.ops.graph import Node, Seq, tasks_of
+from aisim_v41.ops.graph import Fed, Node, Seq
 from aisim_v41.ops.operator import Task
 from aisim_v41.plan.ledger import ledger
 from aisim_v41.plan.plan import Plan
@@ -27,6 +27,7 @@ from aisim_v41.plan.policy import RuntimePolicy, policy
 from aisim_v41.plan.request import Request
 
 from .cases import GPUS, POLICIES, gpu, model, policies, steps
+from .recursion import walk_fed
 
 PREFILL = [Request(new_tokens=2048)]
 VERIFY = [Request(new_tokens=6, prefix_tokens=4096, kind="verify", count=4)]
@@ -94,7 +95,7 @@ def test_a_step_agrees_with_recursion_over_the_graph(requests: list[Request], na
         if one.overlaps(totals):
             by_hand = by_recursion(one.side_by_side, alone, cost)
         else:
-            by_hand = sum(alone[id(task)] for task in tasks_of(one.graph))
+            by_hand = by_recursion(serial(one.graph), alone, cost)
         assert float(one.device_seconds(totals)) == pytest.approx(by_hand, rel=1e-9, abs=1e-15)
 
 
@@ -104,6 +105,8 @@ def by_recursion(graph: Node, alone: dict[int, float], cost: Callable) -> float:
     def walk(node: Node) -> tuple[float, list[float]]:
         if isinstance(node, Task):
             return float(alone[id(node)]), cost(node)
+        if isinstance(node, Fed):
+            return walk_fed(node, walk)
         found = [walk(member) for member in node.members]
         filled = [spent for _, spent in found if spent]
         total = [sum(column) for column in zip(*filled, strict=True)]

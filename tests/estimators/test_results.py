@@ -252,13 +252,14 @@ def test_a_bound_has_no_upper_end():
     assert found.source_share == dict.fromkeys({row.source for row in found.rows}, 1.0)
 
 
-def test_tables_outside_of_memory_are_pointed_out():
-    def notes(place: str) -> Estimate:
+def test_tables_outside_of_memory_are_part_of_the_time():
+    def fetched(place: str) -> Estimate:
         return estimated([DECODE], policy("sglang", engram_residency=place))
 
-    assert not any("engram" in note for note in notes("hbm").warnings)
-    for place in ("host_sharded", "host_shared", "disk"):
-        assert any(f"engram_residency='{place}'" in note for note in notes(place).warnings)
+    assert fetched("hbm").resource_s["host_link"] == 0
+    for place in ("host_sharded", "host_shared"):
+        assert fetched(place).resource_s["host_link"] > 0
+        assert not any("engram" in note for note in fetched(place).warnings)
 
 
 PROGRAM = """

@@ -33,7 +33,7 @@ ROOMS = ("aisim_v41", "hardware", "profiles", "collectors", "notebooks", "benchm
 PRESETS = ("paper", "sglang", "vllm", "atom", "trtllm")
 """In the order of the table."""
 POLICY_FIELDS = [f.name for f in fields(RuntimePolicy) if f.name not in ("name", "revision")]
-MAY_BE_ZERO = ("expert_locality",)
+MAY_BE_ZERO = ("expert_locality", "engram_hit_share")
 """Shares that may be 0."""
 RULES = [f.name for f in fields(ShardingRules)]
 

@@ -21,9 +21,10 @@ NUMBERS = [name for name in CHANGEABLE if TYPES[name] is int]
 SHARES = [name for name in CHANGEABLE if TYPES[name] is float]
 SWITCHES = [name for name in CHANGEABLE if TYPES[name] is bool]
 SIZES = ["decode_graph_sizes", "verify_graph_sizes"]
-SHARES_FROM_ZERO = {"expert_locality"}
+SHARES_FROM_ZERO = {"expert_locality", "engram_hit_share"}
 MAY_BE_ZERO = {
     "replay_exact_min_tokens", "replay_min_tokens", "hit_min_tokens", "prefill_graph_tokens",
+    "engram_cache_mib",
 }  # fmt: skip
 
 

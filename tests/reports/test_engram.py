@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import aisim_v41 as aisim
-from aisim_v41.errors import InvalidInputError, MissingProfileError
+from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
 from aisim_v41.estimators.engram import engram
-from aisim_v41.estimators.engram_sources import Disk
 from aisim_v41.reports.engram import compare_residencies, engram_text, table_memory
 from aisim_v41.reports.engram_text import count_text
 from aisim_v41.units import GIB
 
 MODEL = aisim.load_model("deepseek-v4.1-flash")
-DISK = Disk(bytes_per_s=6e9)
 TABLES = 202_758_032_400
 WIDTH = 120
 
@@ -28,12 +28,12 @@ def plan(residency="hbm", tp=4):
 
 
 def test_each_residency_is_the_plan_with_its_tables_there():
-    gpu = aisim.load_hardware("b200")
-    compared = compare_residencies(plan(), gpu, disk=DISK)
+    gpu = replace(aisim.load_hardware("b200"), disk_bytes_per_s=6e9)
+    compared = compare_residencies(plan(), gpu)
     frame = compared.to_frame()
     assert list(frame.residency) == ["hbm", "host_sharded", "host_shared", "disk"]
     for row, report in zip(frame.itertuples(), compared.reports, strict=True):
-        alone = engram(plan(row.residency), gpu, disk=DISK)
+        alone = engram(plan(row.residency), gpu)
         assert row.step_ms == alone.step_s * 1e3
         assert report.modules == alone.modules
         assert row.moved_mb == pytest.approx((alone.link_bytes + alone.disk_bytes) / 1e6)
@@ -71,7 +71,7 @@ def test_unknown_residencies_are_refused():
         compare_residencies(plan(), gpu, residencies=("ram",))
     with pytest.raises(InvalidInputError, match="must be some of"):
         compare_residencies(plan(), gpu, residencies=())
-    with pytest.raises(MissingProfileError, match="no hardware file has a disk"):
+    with pytest.raises(UnsupportedPlanError, match=r"host\.disk_gb_per_s"):
         compare_residencies(plan(), gpu, residencies=("disk",))
 
 
