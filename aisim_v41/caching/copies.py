@@ -1,8 +1,9 @@
-"""Copies of window rows between a request's ring and the workspace of a prefill.
+"""Copies of window rows between rings of requests and the workspace of a step.
 
-SGLang's encoder replay keeps windows in rings of their own: every layer of a prefill copies the
-rows before its first one into a workspace, and the last ones back (runtime-semantics §2.1). They
-are no part of any estimate: eight requests of a long prompt copy some 90 MB, 0.01 ms of memory.
+SGLang's encoder replay keeps windows in rings of their own: every layer copies the rows before a
+request's first one into a workspace, and the last ones back (runtime-semantics §2.1). The size of
+that workspace (§6.3) has room for all running requests, so decode and verify steps are taken to
+copy too. Not part of any estimate (docs/assumptions.md, "Replay").
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class RingCopies:
 
 
 def ring_copies(model: Model, policy: RuntimePolicy, requests: Iterable[Request]) -> RingCopies:
-    """Copies of prefills that run one after another; none where windows have no rings.
+    """Copies of all requests of one step, or of one request in several; none without rings.
 
     Every layer is taken to copy alike, also those that a decoder replay trims.
 
@@ -56,11 +57,10 @@ def ring_copies(model: Model, policy: RuntimePolicy, requests: Iterable[Request]
     for request in requests:
         for forward in forward_passes((request,), policy):
             for run in forward.requests:
-                if run.kind == "prefill":
-                    many = run.count * forward.times
-                    history, computed = _rows(run, policy, window)
-                    into += many * history
-                    back += many * min(history + computed, capacity)
+                many = run.count * forward.times
+                history, computed = _rows(run, policy, window)
+                into += many * history
+                back += many * min(history + computed, capacity) if computed else 0
     moved = READ_AND_WRITTEN * rows * len(model.layers) * (into + back)
     return RingCopies(into, back, moved)
 

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from aisim_v41.arithmetic import Arithmetic
 from aisim_v41.claims.context import Context
@@ -90,17 +91,17 @@ def _tasks(model: Model, runtime: RuntimePolicy, mapping: Parallel) -> tuple[Tas
     return tuple(tasks_of(backbone(rank, ledger_program(model, runtime)).graph))
 
 
-def paper(context: Context, *, replay: bool = False, **overrides: object) -> RuntimePolicy:
+def paper(context: Context, *, replay: bool = False, **overrides: Any) -> RuntimePolicy:
     """The report's runtime; replay keeps one window of this model's length."""
     return _replaying("paper", context, replay, overrides)
 
 
-def sglang(context: Context, *, replay: bool = False, **overrides: object) -> RuntimePolicy:
+def sglang(context: Context, *, replay: bool = False, **overrides: Any) -> RuntimePolicy:
     """SGLang's, likewise."""
     return _replaying("sglang", context, replay, overrides)
 
 
 def _replaying(
-    name: str, context: Context, replay: bool, overrides: Mapping[str, object]
+    name: str, context: Context, replay: bool, overrides: Mapping[str, Any]
 ) -> RuntimePolicy:
     return policy(name, decoder_replay=replay, replay_tail_rows=context.window, **dict(overrides))

@@ -68,8 +68,17 @@ def test_engines_without_rings_copy_nothing():
     for policy in (aisim.policy("vllm"), aisim.policy("sglang"), aisim.policy("trtllm")):
         lookup = CacheLookup(prompt_tokens=8256, global_tokens=8192)
         assert adopt(MODEL, lookup, policy).copies.bytes == 0
-    decode = aisim.Request(new_tokens=1, prefix_tokens=900, kind="decode")
-    assert ring_copies(MODEL, FOLDED, [decode]).bytes == 0
+
+
+def test_a_batch_of_decodes_copies_its_windows():
+    """64 requests, 128 rows each way in 40 layers, read and written: 0.7 GB, 0.09 ms of 8 TB/s."""
+    decodes = aisim.Request(new_tokens=1, prefix_tokens=900, kind="decode", count=64)
+    found = ring_copies(MODEL, FOLDED, [decodes])
+    assert (found.to_workspace, found.to_ring) == (64 * 128, 64 * 128)
+    assert found.bytes == 64 * 256 * 528 * 2 * 40 == 692_060_160
+    assert ring_copies(MODEL, aisim.policy("sglang"), [decodes]).bytes == 0
+    idle = aisim.Request(new_tokens=0, prefix_tokens=900)
+    assert ring_copies(MODEL, FOLDED, [idle]).to_ring == 0
 
 
 @pytest.mark.parametrize("seed", range(40))
