@@ -59,8 +59,9 @@ def ring_copies(model: Model, policy: RuntimePolicy, requests: Iterable[Request]
             for run in forward.requests:
                 many = run.count * forward.times
                 history, computed = _rows(run, policy, window)
-                into += many * history
-                back += many * min(history + computed, capacity) if computed else 0
+                if computed:
+                    into += many * history
+                    back += many * min(history + computed, capacity)
     moved = READ_AND_WRITTEN * rows * len(model.layers) * (into + back)
     return RingCopies(into, back, moved)
 

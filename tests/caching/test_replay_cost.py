@@ -78,7 +78,7 @@ def test_a_batch_of_decodes_copies_its_windows():
     assert found.bytes == 64 * 256 * 528 * 2 * 40 == 692_060_160
     assert ring_copies(MODEL, aisim.policy("sglang"), [decodes]).bytes == 0
     idle = aisim.Request(new_tokens=0, prefix_tokens=900)
-    assert ring_copies(MODEL, FOLDED, [idle]).to_ring == 0
+    assert ring_copies(MODEL, FOLDED, [idle]).bytes == 0
 
 
 @pytest.mark.parametrize("seed", range(40))
