@@ -100,7 +100,7 @@ def speculate(
         return
     report = compared(
         plan, hardware, known[0] if len(known) == 1 else known, method,
-        schedules=schedule or SCHEDULES,
+        schedules=schedule or None,
         profile_tokens=whole(profile_context, "--profile-context", "8k"),
     )  # fmt: skip
     if json:

@@ -1,7 +1,9 @@
 """The table of choices that exclude each other, and which engine refuses them.
 
 Source: runtime-semantics §1.3-§1.5, §2.1-§2.3, §6.1, §7 and the deployment questions, sections C
-and E. What requests may not ask for: `aisim_v41.plan.compatibility`.
+and E; of speculation vllm-project/vllm adaptive_verification.py @057929c3, InferenceX's recipe for
+MI355X, and SGLang's test_dspark_server_args (`_handle_dspark`). What requests may not ask for:
+`aisim_v41.plan.compatibility`.
 """
 
 from __future__ import annotations
@@ -32,6 +34,11 @@ def _rocm_before_gfx950(architecture: str) -> bool:
 
 def _not_data_centre_blackwell(architecture: str) -> bool:
     return architecture not in DATA_CENTRE_BLACKWELL
+
+
+def _ragged(policy: RuntimePolicy) -> bool:
+    """Whether requests of a verify step may verify unlike numbers of drafts."""
+    return policy.speculation != "off" and policy.verify_lengths == "ragged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +150,25 @@ CONFLICTS: tuple[Conflict, ...] = (
         "the ROCm path refuses this model; use cp=1",
         lambda p, m: m.cp > 1,
         gpus=_rocm, where="ROCm",
+    ),
+    Conflict(
+        ("vllm",), "ragged verify lengths (adaptive verification)", "eager decode steps",
+        "step costs are profiled from captured graphs; use decode_execution='full_graph', or "
+        "verify_lengths='uniform'",
+        lambda p, m: _ragged(p) and p.decode_execution == "eager",
+    ),
+    Conflict(
+        ("vllm",), "ragged verify lengths (adaptive verification)", "this GPU",
+        "its index backend takes no lengths that are decided on the GPU; use "
+        "verify_lengths='uniform'",
+        lambda p, m: _ragged(p),
+        gpus=_rocm, where="ROCm",
+    ),
+    Conflict(
+        ("sglang",), "ragged verify lengths (compact)",
+        "attention data parallelism with expert_exchange 'all_to_all'",
+        "lengths must be static there; use verify_lengths='uniform', or expert_exchange='gather'",
+        lambda p, m: _ragged(p) and m.dp > 1 and p.expert_exchange == "all_to_all",
     ),
     Conflict(
         ("vllm",), "reindex_scoring 'candidates' (indexer_sparse_logits)", "FP8 index keys",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from aisim_v41.errors import InvalidInputError
+from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
 from aisim_v41.hardware import Hardware
 from aisim_v41.plan.ledger_text import changed_lines
 from aisim_v41.plan.plan import Plan
@@ -33,6 +33,7 @@ class SpeculationReport:
         acceptance: of each entry of the plan's requests.
         plain: decode without a drafter, which gains are over.
         outcomes: one a schedule, in the order asked for.
+        refused: schedules that the engine refuses, and why.
     """
 
     plan: Plan
@@ -41,6 +42,7 @@ class SpeculationReport:
     acceptance: tuple[Acceptance, ...]
     plain: Outcome
     outcomes: tuple[Outcome, ...]
+    refused: tuple[tuple[str, str], ...] = ()
 
     def gain(self, outcome: Outcome) -> float:
         """Output rate over that of plain decode."""
@@ -80,6 +82,7 @@ class SpeculationReport:
                 for o in self.outcomes
             ],
             "best": self.best.schedule,
+            "refused": dict(self.refused),
         }
 
     def text(self) -> str:
@@ -110,6 +113,7 @@ class SpeculationReport:
                 "share of its steps",
                 f"  {shares}",
                 "waits: share of tokens that come a step after the one before; others come with it",
+                *(f"{name} is not among them: {reason}" for name, reason in self.refused),
             ]
         )
 
@@ -136,7 +140,7 @@ def speculate(
     acceptance: Acceptance | Sequence[Acceptance],
     method: str = "auto",
     *,
-    schedules: Sequence[str] = SCHEDULES,
+    schedules: Sequence[str] | None = None,
     profile_tokens: int = PROFILE_TOKENS,
 ) -> SpeculationReport:
     """What a batch emits under each schedule, and what it gains over plain decode.
@@ -146,12 +150,15 @@ def speculate(
         hardware: the GPU and its links.
         acceptance: of all requests, or of each entry of the plan's.
         method: as for `aisim_v41.estimate`.
-        schedules: some of `SCHEDULES`; see `aisim_v41.speculation.outcomes`.
+        schedules: some of `SCHEDULES`; see `aisim_v41.speculation.outcomes`. By default all that
+            the engine does not refuse.
         profile_tokens: context that ``profiled`` takes all requests to have [tokens].
 
     Raises:
         InvalidInputError: an unknown schedule, or as for `Speculation`.
-        OutOfRangeError, UnsupportedPlanError: as for `Speculation`.
+        UnsupportedPlanError: the engine refuses a schedule that was asked for, or as for
+            `Speculation`.
+        OutOfRangeError: as for `Speculation`.
 
     Example:
         >>> import aisim_v41 as aisim
@@ -164,32 +171,44 @@ def speculate(
         >>> report.gain(report.best) > 1.5
         True
     """
-    unknown = [name for name in schedules if name not in SCHEDULES]
-    if unknown or not schedules:
+    asked = SCHEDULES if schedules is None else schedules
+    unknown = [name for name in asked if name not in SCHEDULES]
+    if unknown or not asked:
         raise InvalidInputError(
-            f"schedules = {list(schedules)!r}: must be some of {', '.join(SCHEDULES)}"
+            f"schedules = {list(asked)!r}: must be some of {', '.join(SCHEDULES)}"
         )
     priced = Speculation(plan, hardware, acceptance, method)
+    plain = priced.off
     outcomes: list[Outcome] = []
-    for name in schedules:
-        match name:
-            case "off":
-                outcomes.append(priced.off)
-            case "fixed":
-                outcomes += priced.every_fixed
-            case "by-batch":
-                outcomes.append(priced.by_batch)
-            case "confident":
-                outcomes.append(priced.confident)
-            case "profiled":
-                outcomes.append(priced.profiled(profile_tokens))
-            case _:
-                outcomes.append(priced.cap_accept)
+    refused: list[tuple[str, str]] = []
+    for name in asked:
+        try:
+            outcomes += _outcomes(priced, name, profile_tokens)
+        except UnsupportedPlanError as error:
+            if schedules is not None or name in ("off", "fixed"):
+                raise
+            refused.append((name, str(error)))
     return SpeculationReport(
         plan=plan, hardware=hardware, method=priced.uniform.method,
-        acceptance=priced.of_entries, plain=priced.off,
-        outcomes=tuple(outcomes),
+        acceptance=priced.of_entries, plain=plain, outcomes=tuple(outcomes),
+        refused=tuple(refused),
     )  # fmt: skip
+
+
+def _outcomes(priced: Speculation, name: str, profile_tokens: int) -> tuple[Outcome, ...]:
+    match name:
+        case "off":
+            return (priced.off,)
+        case "fixed":
+            return priced.every_fixed
+        case "by-batch":
+            return (priced.by_batch,)
+        case "confident":
+            return (priced.confident,)
+        case "profiled":
+            return (priced.profiled(profile_tokens),)
+        case _:
+            return (priced.cap_accept,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,14 +236,17 @@ class BatchSchedules:
                 "confident", "tok/s", "gain"]  # fmt: skip
         body = []
         for report in self.reports:
-            fixed, each = (_named(report, name) for name in ("by-batch", "confident"))
+            fixed, each = _named(report, "by-batch"), _named(report, "confident")
+            assert fixed is not None
+            chosen = ["-"] * 3 if each is None else [
+                _range(each.drafts), f"{each.tokens_per_s:.1f}", f"{report.gain(each):.3f}",
+            ]  # fmt: skip
             body.append(
                 [
                     str(report.plain.requests), f"{report.plain.step_s / MILLISECOND:.3f}",
                     f"{report.plain.tokens_per_s:.1f}", _range(fixed.drafts),
                     f"{fixed.step_s / MILLISECOND:.3f}", f"{fixed.tokens_per_s:.1f}",
-                    f"{report.gain(fixed):.3f}", _range(each.drafts), f"{each.tokens_per_s:.1f}",
-                    f"{report.gain(each):.3f}",
+                    f"{report.gain(fixed):.3f}", *chosen,
                 ]
             )  # fmt: skip
         return "\n".join([*_question(self.reports[0]), "", *columns(head, body, 0)])
@@ -258,15 +280,21 @@ def speculate_by_batch(
     for count in batches:
         alike = replace(one, count=count, packed=b"")
         batch = replace(plan, requests=(alike,))
-        reports.append(
-            speculate(batch, hardware, acceptance, method,
-                      schedules=("off", "by-batch", "confident"))
-        )  # fmt: skip
+        reports.append(_of_batch(batch, hardware, acceptance, method))
     return BatchSchedules(tuple(reports))
 
 
-def _named(report: SpeculationReport, name: str) -> Outcome:
-    return next(outcome for outcome in report.outcomes if outcome.schedule == name)
+def _of_batch(
+    plan: Plan, hardware: Hardware, acceptance: Acceptance, method: str
+) -> SpeculationReport:
+    """The schedules that a table of batches shows."""
+    whole = speculate(plan, hardware, acceptance, method)
+    shown = tuple(o for o in whole.outcomes if o.schedule in ("off", "by-batch", "confident"))
+    return replace(whole, outcomes=shown)
+
+
+def _named(report: SpeculationReport, name: str) -> Outcome | None:
+    return next((outcome for outcome in report.outcomes if outcome.schedule == name), None)
 
 
 def _range(drafts: Sequence[int]) -> str:

@@ -37,6 +37,7 @@ def refused(runtime: RuntimePolicy, *requests: Request, parallel: Parallel | Non
 
 # --- policy and mapping -----------------------------------------------------------------------
 
+RAGGED = {"speculation": "dspark", "verify_lengths": "ragged"}
 REFUSED = [
     # Prefill graphs (§1.4, §1.5).
     ("sglang", {"decoder_replay": True, "prefill_execution": "full_graph"}, {},
@@ -64,6 +65,10 @@ REFUSED = [
      "encoder replay", "unified KV"),
     ("vllm", {"reindex_scoring": "candidates", "kv_layout": "vllm_packed"}, {},
      "indexer_sparse_logits", "FP8 index keys"),
+    # Speculation.
+    ("vllm", {**RAGGED, "decode_execution": "eager"}, {}, "adaptive verification", "eager"),
+    ("sglang", {**RAGGED, "expert_exchange": "all_to_all", "shared_expert": "replicated"},
+     {"tp": 1, "dp": 4, "ep": 4}, "compact", "all_to_all"),
     # Combinations that mean nothing.
     ("trtllm", {"decoder_replay": True, "replay_exact": True}, {}, "prompt_end", "replay_exact"),
     ("trtllm", {"decoder_replay": True, "replay_anchor": "step_end"}, {},
@@ -93,6 +98,7 @@ REFUSED_ON = [
     ("sglang", {"encoder_replay": "folded"}, {}, "encoder replay", ("gfx942",),
      ("gfx950", "sm90", "sm100")),
     ("sglang", {}, {"cp": 2}, "context parallelism", ("gfx942", "gfx950"), ("sm90", "sm103")),
+    ("vllm", RAGGED, {}, "adaptive verification", ("gfx942", "gfx950"), ("sm90", "sm100")),
     ("vllm", {"kv_layout": "vllm_nvfp4"}, {}, "vllm_nvfp4", ("sm90", "sm121", "gfx950"),
      ("sm100", "sm103")),
 ]  # fmt: skip

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import aisim_v41 as aisim
-from aisim_v41.errors import InvalidInputError
+from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
 from aisim_v41.reports.speculate import SCHEDULES, speculate, speculate_by_batch
 from aisim_v41.speculation.acceptance import Acceptance
 from aisim_v41.speculation.outcomes import Speculation
@@ -97,3 +97,18 @@ def test_batches_are_reports_of_their_size():
         asked = aisim.Plan(MODEL, requests, policy=aisim.policy("sglang"))
         with pytest.raises(InvalidInputError, match="one kind of request"):
             speculate_by_batch(asked, GPU, ACCEPTANCE, batches)
+
+
+def test_what_the_engine_refuses_is_left_out_and_said():
+    """vLLM's adaptive verification: no ROCm. Asked for by name, it is an error."""
+    gpu = aisim.load_hardware("mi355x")
+    one = aisim.Request(new_tokens=1, prefix_tokens=8192, kind="decode", count=4)
+    asked = aisim.Plan(MODEL, [one], aisim.Parallel(tp=4), aisim.policy("vllm"))
+    report = speculate(asked, gpu, ACCEPTANCE)
+    assert [name for name, _ in report.refused] == ["confident", "profiled", "cap-accept"]
+    assert report.outcomes[-1].schedule == "by-batch"
+    assert "confident is not among them: ragged verify lengths" in report.text()
+    assert "gfx950" in report.to_dict()["refused"]["profiled"]
+    assert " - " in speculate_by_batch(asked, gpu, ACCEPTANCE, [4]).text()
+    with pytest.raises(UnsupportedPlanError, match="gfx950"):
+        speculate(asked, gpu, ACCEPTANCE, schedules=("confident",))
