@@ -114,8 +114,8 @@ class Machine:
     Attributes:
         hardware: the GPU, with the highest memory rate that any card of the name has.
         packaged: the GPU as `load_hardware` gives it.
-        parallel: tensor-parallel ranks that the bound divides weights, heads and experts by: all
-            GPUs that hold one copy of the experts. Fewer ranks would hold more each.
+        parallel: the mapping; with attention data parallelism all GPUs that hold one copy of the
+            experts as tensor-parallel ranks: fewer would hold more each.
         replicas: such groups in the system.
         streams: attention groups inside one (data parallelism under expert parallelism): each runs
             its own requests, so that the fullest holds at least 1/streams of them.
@@ -133,10 +133,10 @@ class Machine:
 def machine(case: Case) -> Machine:
     """The machine of a case whose mapping is stated.
 
-    Sum over the ranks, a mapping with expert parallelism reads every touched expert once, like
-    tensor parallelism, and computes the same products; so the fullest rank has at least the mean,
-    which is a rank's share under pure TP. Attention weights that data parallelism copies are
-    divided here: less than they are.
+    Under expert parallelism the bound holds the mean rank, and the fullest has at least that. With
+    attention data parallelism it holds a rank's share under pure TP: the sum over the ranks reads
+    every touched expert once and computes the same products, and attention weights that are copied
+    are divided here: less than they are.
     """
     tp, ep, dp = case.parallel.tp or 1, case.parallel.ep or 1, case.parallel.dp or 1
     group = max(tp * dp, ep)
@@ -144,7 +144,7 @@ def machine(case: Case) -> Machine:
     return Machine(
         hardware=_fastest(case),
         packaged=load_hardware(case.gpu),
-        parallel=Parallel(tp=group),
+        parallel=Parallel(tp=tp, ep=ep) if group == tp and tp % ep == 0 else Parallel(tp=group),
         replicas=max(1, gpus // group),
         streams=max(1, group // tp),
         link_share=_link_share(case),

@@ -18,30 +18,31 @@ def with_mapping(case: Case, gpus: int, tp: int, ep: int | None, dp: int | None)
 
 
 @pytest.mark.parametrize(
-    ("gpus", "tp", "ep", "dp", "ranks", "replicas", "streams"),
+    ("gpus", "tp", "ep", "dp", "ranks", "groups", "replicas", "streams"),
     [
-        (4, 4, 1, 1, 4, 1, 1),
-        (4, 4, None, 1, 4, 1, 1),
-        (8, 8, 8, 1, 8, 1, 1),
+        (4, 4, 1, 1, 4, 1, 1, 1),
+        (4, 4, None, 1, 4, 1, 1, 1),
+        (8, 8, 8, 1, 8, 8, 1, 1),
+        (8, 8, 4, 1, 8, 4, 1, 1),
         # Experts over eight ranks, attention in two groups of four.
-        (8, 4, 8, 2, 8, 1, 2),
+        (8, 4, 8, 2, 8, 1, 1, 2),
         # Two workers of four: taken as one group of eight, which holds less a rank.
-        (8, 4, 4, 2, 8, 1, 2),
+        (8, 4, 4, 2, 8, 1, 1, 2),
         # Three workers of four.
-        (12, 4, 4, None, 4, 3, 1),
+        (12, 4, 4, None, 4, 4, 3, 1),
         # One rank's kernels, timed alone.
-        (1, 4, 1, 1, 4, 1, 1),
-        (2, 1, 2, 2, 2, 1, 2),
+        (1, 4, 1, 1, 4, 1, 1, 1),
+        (2, 1, 2, 2, 2, 1, 1, 2),
     ],
 )
 def test_ranks_that_share_the_experts(
     cases: dict[str, Case],
     gpus: int, tp: int, ep: int | None, dp: int | None,
-    ranks: int, replicas: int, streams: int,
+    ranks: int, groups: int, replicas: int, streams: int,
 ) -> None:  # fmt: skip
     case = with_mapping(cases["gb300-39674-pr-step-c1"], gpus, tp, ep, dp)
     system = machine(case)
-    assert system.parallel == aisim.Parallel(tp=ranks)
+    assert system.parallel == aisim.Parallel(tp=ranks, ep=groups)
     assert (system.replicas, system.streams) == (replicas, streams)
 
 
