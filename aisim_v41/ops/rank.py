@@ -52,8 +52,9 @@ class Rank:
 
     @property
     def scatter(self) -> Scatter:
-        """How rows spread over the ranks of their experts."""
-        fewest = self.policy.expert_routing == "fewest"
+        """How rows spread over the ranks of their experts: those of a bound, or as expected."""
+        bound = self.distinct_experts is Count.REPLICA_EXPERTS_TOUCHED
+        fewest = bound and self.policy.expert_routing == "fewest"
         return Scatter(self.held_experts, self.model.experts.top_k, fewest)
 
     @property

@@ -77,7 +77,9 @@ def _notes(case: Case, claims: tuple[Claim, ...]) -> tuple[str, ...]:
     if drafts(case):
         notes.append("the draft pass is part of the time: steps are read with speculation on")
     if (case.parallel.ep or 1) > 1:
-        notes.append("expert parallelism: the floor holds the mean rank, the fullest has at least that")
+        notes.append(
+            "expert parallelism: the floor holds the mean rank, the fullest has at least that"
+        )
     if (case.parallel.dp or 1) > 1:
         notes.append("data parallelism: weights over all ranks, requests of one attention group")
     if offloads_experts(case):

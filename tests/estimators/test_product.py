@@ -114,7 +114,7 @@ def whole_answer(random: Random, method: str) -> str:
 
 @pytest.mark.parametrize(("method", "combinations"), [("sol", 60), ("op", 12)])
 def test_whole_answers_have_the_same_two_outcomes(method: str, combinations: int):
-    random, found = Random(5), Counter[str]()
+    random, found = Random(7), Counter[str]()
     for _ in range(combinations):
         state = random.getstate()
         try:
