@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aisim_v41.arithmetic import Arithmetic
-from aisim_v41.errors import InvalidInputError
+from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
 from aisim_v41.estimators.program import ProgramBuilder, TimeProgram
 from aisim_v41.estimators.resources import Price, Resource, price
 from aisim_v41.hardware import Hardware
@@ -34,19 +34,24 @@ from aisim_v41.ops.rank import rank_of
 from aisim_v41.plan.builds import check_build
 from aisim_v41.plan.compatibility import (
     check_engine_model,
-    check_mapping_is_modelled,
     check_policy,
     check_requests,
     check_speculation,
     pack,
 )
-from aisim_v41.plan.counting import LedgerProgram
+from aisim_v41.plan.counting import LedgerProgram, RankCounts
 from aisim_v41.plan.counts import Count
+from aisim_v41.plan.dealing import RowSplit, check_ranks, decode_mapping
 from aisim_v41.plan.ledger import ledger_program
+from aisim_v41.plan.mappings import (
+    check_mapping_is_modelled,
+    check_prompts_of_interleaved,
+    check_split,
+)
 from aisim_v41.plan.plan import forward_passes
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.request import Request
-from aisim_v41.plan.spans import RequestColumns
+from aisim_v41.plan.spans import PREFILL, RequestColumns
 from aisim_v41.units import MILLISECOND
 
 if TYPE_CHECKING:
@@ -63,6 +68,7 @@ class CompiledStep(ABC):
     Attributes:
         method: as in `aisim_v41.estimate`.
         model: the model.
+        parallel: the mapping.
         policy: the runtime policy.
         program: counts of a step from its requests.
     """
@@ -73,12 +79,44 @@ class CompiledStep(ABC):
     distinct_experts: ClassVar[Count] = Count.REPLICA_EXPERTS_TOUCHED
     """The count that weights of experts follow."""
     model: Model
+    hardware: Hardware
+    parallel: Parallel
     policy: RuntimePolicy
     program: LedgerProgram
 
     @abstractmethod
     def priced(self, requests: RequestColumns, *, one_step: bool) -> Floats:
         """Seconds of requests as columns: of one forward, or of one a column [steps]."""
+
+    def priced_ranks(self, ranks: Sequence[RankCounts], *, one_step: bool) -> list[Floats]:
+        """Seconds of every rank of a forward, or of one a column [steps] each."""
+        raise NotImplementedError
+
+    def on(self, parallel: Parallel) -> CompiledStep:
+        """The same steps on another mapping."""
+        raise NotImplementedError
+
+    @cached_property
+    def decoding(self) -> CompiledStep | None:
+        """Steps without a prefill, where another mapping runs them."""
+        mapping = decode_mapping(self.parallel)
+        return None if mapping == self.parallel else self.on(mapping)
+
+    def slowest(self, requests: RequestColumns, *, one_step: bool) -> Floats:
+        """Seconds of requests as columns where ranks run different rows: of the slowest rank."""
+        if self.decoding is not None:
+            decodes = (requests.kind != PREFILL) & (requests.new > 0) & (requests.count > 0)
+            if decodes.any() and (one_step or decodes.all()):
+                return self.decoding.priced(requests, one_step=one_step)
+            if decodes.any():
+                found = np.empty(len(decodes))
+                for steps, step in ((decodes, self.decoding.priced), (~decodes, self.slowest)):
+                    part = requests.chosen(np.flatnonzero(steps))
+                    found[steps] = step(part, one_step=False)
+                return found
+        counted = self.program.of_ranks(requests, one_step=one_step)
+        longest: Floats = np.maximum.reduce(self.priced_ranks(counted, one_step=one_step))
+        return longest
 
     def __call__(self, requests: Sequence[Request]) -> float:
         """Seconds of one step.
@@ -88,7 +126,9 @@ class CompiledStep(ABC):
         """
         if not isinstance(requests, (list, tuple)):
             requests = listed("requests", requests)
-        columns = check_requests(self.model, self.policy, requests)
+        columns = check_requests(self.model, self.policy, requests, self.parallel)
+        if self.program.split is not None:
+            return float(self.slowest(columns, one_step=True))
         if self.policy.encoder_replay != "separate":
             return float(self.priced(columns, one_step=True))
         total = 0.0
@@ -118,6 +158,10 @@ class CompiledStep(ABC):
         if type(chunk_steps) is not int or chunk_steps < 1:
             raise InvalidInputError(f"chunk_steps = {chunk_steps!r}: must be a whole number >= 1")
         columns = request_columns(frame, self.model, self.policy)
+        check_ranks(columns, self.parallel.dp)
+        if self.parallel.cp > 1:
+            check_prompts_of_interleaved(columns)
+        seconds_of = self.priced if self.program.split is None else self.slowest
         if "latency_ms" in frame.columns:
             raise InvalidInputError(
                 "the frame has a column latency_ms, which a sweep adds; rename yours, or drop it"
@@ -125,7 +169,7 @@ class CompiledStep(ABC):
         seconds = np.empty(len(frame))
         for first in range(0, len(frame), chunk_steps):
             part = columns.rows(first, first + chunk_steps)
-            seconds[first : first + chunk_steps] = self.priced(part, one_step=False)
+            seconds[first : first + chunk_steps] = seconds_of(part, one_step=False)
         return frame.assign(latency_ms=seconds / MILLISECOND)
 
     def sweep_frames(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -168,13 +212,16 @@ class CompiledGraph(CompiledStep):
         require_step_model(model)
         check_policy(policy, parallel, hardware.architecture)
         check_mapping_is_modelled(parallel)
+        check_split(policy, parallel)
         check_mapping(model, parallel, policy.sharding)
+        check_mapping(model, decode_mapping(parallel), policy.sharding)
+        _check_one_domain(parallel, hardware)
         check_speculation(model, policy)
         check_engine_model(model, policy)
         check_build(policy.build, policy.name, hardware.architecture)
         self.model, self.hardware = model, hardware
         self.parallel, self.policy = parallel, policy
-        self.program = ledger_program(model, policy)
+        self.program = ledger_program(model, policy, RowSplit.of(parallel))
         has_fp4 = Arithmetic.FP4 in hardware.peak_flop_per_s
         rank = rank_of(
             model, parallel, policy, has_fp4=has_fp4, distinct_experts=self.distinct_experts
@@ -191,6 +238,10 @@ class CompiledGraph(CompiledStep):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as what it is made from: tasks and nodes are known by their id."""
         return type(self), (self.model, self.hardware, self.parallel, self.policy)
+
+    def on(self, parallel: Parallel) -> CompiledStep:
+        """The same steps on another mapping."""
+        return type(self)(self.model, self.hardware, parallel, self.policy)
 
     def price(self, task: Task) -> Price:
         """Seconds of a task on each resource, as forms."""
@@ -251,6 +302,20 @@ class CompiledGraph(CompiledStep):
         return tasks_of(node)
 
 
+def _check_one_domain(parallel: Parallel, hardware: Hardware) -> None:
+    """Refuse rows that are interleaved over more GPUs than one link domain has.
+
+    Raises:
+        UnsupportedPlanError: naming both numbers.
+    """
+    if 1 < hardware.link_domain_gpus < parallel.cp:
+        raise UnsupportedPlanError(
+            f"cp = {parallel.cp} on {hardware.name}: rows are interleaved inside one link domain "
+            f"(runtime-semantics §4.4), which has {hardware.link_domain_gpus} GPUs; use "
+            f"cp <= {hardware.link_domain_gpus}"
+        )
+
+
 class CompiledSol(CompiledGraph):
     """Speed-of-light time of steps: their graph bound.
 
@@ -268,6 +333,10 @@ class CompiledSol(CompiledGraph):
     def priced(self, requests: RequestColumns, *, one_step: bool) -> Floats:
         """Seconds of requests as columns: of one forward, or of one a column [steps]."""
         return self.seconds(self.program.count(requests, one_step=one_step).totals)
+
+    def priced_ranks(self, ranks: Sequence[RankCounts], *, one_step: bool) -> list[Floats]:
+        """Seconds of every rank of a forward, or of one a column [steps] each."""
+        return [self.seconds(one.counts.totals) for one in ranks]
 
     def seconds(self, counts: Floats) -> Floats:
         """Graph bound of a forward [s]."""

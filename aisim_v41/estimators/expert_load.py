@@ -61,10 +61,15 @@ def _unknown(policy: RuntimePolicy, reading: Mapping[str, float]) -> dict[str, f
 
 
 def _seconds(compiled: CompiledBuild, policy: RuntimePolicy, requests: Sequence[Request]) -> float:
-    program = ledger_program(compiled.model, policy)
+    split = compiled.program.split
+    program = ledger_program(compiled.model, policy, split)
     total = 0.0
     for forward in forward_passes(requests, policy):
         columns = pack(forward.requests)
+        if split is not None:
+            ranks = program.of_ranks(columns, one_step=True)
+            total += max(float(one) for one in compiled.priced_ranks(ranks, one_step=True))
+            continue
         counts = program.count(columns, one_step=True).totals
         filled = compiled.captured.filled(columns, counts, one_step=True)
         total += forward.times * float(compiled.seconds(*filled))

@@ -25,6 +25,7 @@ def explain(estimate: Estimate) -> str:
         *(f"  {request!r}" for request in plan.requests),
         "",
         headline,
+        *([] if estimate.rank is None else [f"the step waits for rank {estimate.rank}"]),
         *(
             f"  {name:<15}{seconds / MILLISECOND:9.3f} ms  {meaning}"
             for name, seconds, meaning in (

@@ -36,6 +36,7 @@ from aisim_v41.forwards.records import StepRecord, StepTotals
 from aisim_v41.hardware import Hardware
 from aisim_v41.model.description import Model
 from aisim_v41.plan.compatibility import check_requests
+from aisim_v41.plan.dealing import RowSplit
 from aisim_v41.plan.plan import Plan, forward_passes
 from aisim_v41.plan.request import Request
 from aisim_v41.plan.spans import RequestColumns
@@ -85,6 +86,12 @@ class Fpm(CompiledStep):
         self.parallel, as_published = table.plan_setting()
         # What was measured has run, whatever its engine refuses.
         self.policy = as_published.with_overrides(engine_rules="warned")
+        if RowSplit.of(self.parallel) is not None:
+            raise UnsupportedPlanError(
+                f"table {table.identity.slug()}: dp = {self.parallel.dp}, cp = {self.parallel.cp}; "
+                "FPM does not know which rank a measured forward waited for. Use method 'op', or "
+                "measure tensor parallelism"
+            )
         self._require_identity(
             differing_from_plan(table.identity, model, hardware, self.parallel, self.policy)
         )

@@ -8,6 +8,7 @@ share of its time rests on what, and how far it may be off.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,14 +23,15 @@ from aisim_v41.estimators.op_compiled import CompiledOp
 from aisim_v41.estimators.op_evidence import Kernel
 from aisim_v41.estimators.resources import RESOURCES
 from aisim_v41.estimators.result import Estimate
-from aisim_v41.estimators.sol import assumptions, sol_bounds
+from aisim_v41.estimators.sol import assumptions, deciding_rank, sol_bounds
 from aisim_v41.hardware import Hardware
 from aisim_v41.ops.graph import Node
 from aisim_v41.ops.operator import Task
 from aisim_v41.plan.captured import Mask
 from aisim_v41.plan.compatibility import pack
+from aisim_v41.plan.counting import RankCounts, StepCounts
 from aisim_v41.plan.ledger import Ledger, ledger
-from aisim_v41.plan.plan import Plan
+from aisim_v41.plan.plan import ForwardPass, Plan
 
 MOST_ERROR = 0.75
 """Largest 90 % error that a band counts with: beyond it an upper end would say nothing."""
@@ -49,10 +51,10 @@ class Op:
             UnsupportedPlanError: the mapping does not fit the model or the GPU.
             MissingProfileError: nothing is known about kernels of this GPU or its family.
         """
-        compiled = compiled_build(plan.model, hardware, plan.parallel, plan.policy)
+        compiled = compiled_build(plan.model, hardware, plan.running, plan.policy)
         counted = ledger(plan)
         forwards = op_forwards(compiled, counted)
-        sol = compiled_sol(plan.model, hardware, plan.parallel, plan.policy)
+        sol = compiled_sol(plan.model, hardware, plan.running, plan.policy)
         bounds = sol_bounds(sol, counted)
         latency = sum(forward.times * forward.total_s for forward in forwards)
         by_kernels = tuple(forward for forward in forwards if not forward.waits_s)
@@ -77,6 +79,7 @@ class Op:
             resource_s={str(r): float(busy[i]) for i, r in enumerate(RESOURCES)},
             warnings=(*plan.warnings, *assumptions(plan, hardware)),
             breakdown=Breakdown(forwards),
+            rank=deciding_rank(forwards),
             beyond=_beyond(forwards),
             kernels_s=sum(forward.times * forward.device_s for forward in forwards),
             host_s=host,
@@ -92,10 +95,11 @@ class OpForward:
     counts: Floats
     uncaptured: Mask | None = None
     """Whether the step is larger than every captured graph."""
+    rank: int | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as what it is made from, without what was computed on the way."""
-        return type(self), (self.compiled, self.times, self.counts, self.uncaptured)
+        return type(self), (self.compiled, self.times, self.counts, self.uncaptured, self.rank)
 
     @property
     def total_s(self) -> float:
@@ -152,12 +156,19 @@ class OpForward:
 
 def op_forwards(build: CompiledBuild, counted: Ledger) -> tuple[OpForward, ...]:
     """The forwards of a plan, with the dummy rows of the graphs that they replay."""
-    found = []
-    for forward, counts in counted.passes:
-        requests = pack(forward.requests)
-        filled, uncaptured = build.captured.filled(requests, counts.totals, one_step=True)
-        found.append(OpForward(build.at(filled), forward.times, filled, uncaptured))
-    return tuple(found)
+    return tuple(_slowest(build, ranks) for ranks in counted.forwards)
+
+
+def _slowest(build: CompiledBuild, ranks: Sequence[tuple[ForwardPass, StepCounts]]) -> OpForward:
+    """The forward that the others wait for, the first of those that take as long."""
+    one = np.asarray(1.0)
+    counted = [RankCounts(pack(forward.requests), one, counts) for forward, counts in ranks]
+    filled = build.captured.filled_ranks(counted, one_step=True)
+    found = (
+        OpForward(build.at(counts), forward.times, counts, uncaptured, forward.rank)
+        for (forward, _), (counts, uncaptured) in zip(ranks, filled, strict=True)
+    )
+    return max(found, key=lambda forward: forward.total_s)
 
 
 def _kernel_errors(forwards: tuple[OpForward, ...]) -> Floats:

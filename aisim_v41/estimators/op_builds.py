@@ -119,6 +119,10 @@ class CompiledBuild(CapturedStep):
         """Pickled as what it is made from."""
         return type(self), (self.model, self.hardware, self.parallel, self.policy)
 
+    def on(self, parallel: Parallel) -> CompiledBuild:
+        """The same steps on another mapping."""
+        return CompiledBuild(self.model, self.hardware, parallel, self.policy)
+
     def _compiled(self, kernels: Kernels, place: int) -> CompiledOp:
         """Compiled kernels of a decode inventory by its place, or of the prefill's (`PREFILL`)."""
         key = (id(kernels), place)

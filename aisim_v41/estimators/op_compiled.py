@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -33,6 +33,7 @@ from aisim_v41.ops.graph import Fed, Node, fed, inline, seq, tasks_of
 from aisim_v41.ops.operator import Task
 from aisim_v41.plan.builds import Inventory
 from aisim_v41.plan.captured import CapturedSteps, Mask
+from aisim_v41.plan.counting import RankCounts
 from aisim_v41.plan.counts import Count
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.spans import RequestColumns
@@ -67,6 +68,11 @@ class CapturedStep(CompiledStep):
         """Seconds of requests as columns, filled up to captured sizes."""
         totals = self.program.count(requests, one_step=one_step).totals
         return self.seconds(*self.captured.filled(requests, totals, one_step=one_step))
+
+    def priced_ranks(self, ranks: Sequence[RankCounts], *, one_step: bool) -> list[Floats]:
+        """Seconds of every rank of a forward, filled up to captured sizes."""
+        filled = self.captured.filled_ranks(ranks, one_step=one_step)
+        return [self.seconds(*one) for one in filled]
 
 
 class CompiledOp(CapturedStep, CompiledGraph):

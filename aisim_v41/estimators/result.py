@@ -52,6 +52,8 @@ class Estimate:
         kernels_s: time of the kernels as if the host were never late [s]; 0 for a bound.
         host_s: time that the host needs to issue the step's eager parts [s]; it decides where it
             is longer than that of the kernels. 0 for a bound, and where one graph is replayed.
+        rank: the rank that the step waits for, where ranks run different rows; what is broken down
+            is its forward.
     """
 
     plan: Plan
@@ -67,6 +69,7 @@ class Estimate:
     beyond: tuple[str, ...] = ()
     kernels_s: float = 0.0
     host_s: float = 0.0
+    rank: int | None = None
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
@@ -173,6 +176,7 @@ class Estimate:
             "hardware": self.hardware.name,
             "model": self.plan.model.name,
             "parallel": self.plan.parallel.named(),
+            **({} if self.rank is None else {"rank": self.rank}),
             "policy": self.plan.policy.name,
             "policy_revision": self.plan.policy.revision,
             "policy_changed_fields": {

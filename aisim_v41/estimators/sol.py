@@ -7,7 +7,9 @@ true is in docs/assumptions.md, "SOL".
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -19,8 +21,9 @@ from aisim_v41.hardware import Hardware
 from aisim_v41.ops.graph import Node
 from aisim_v41.ops.operator import Task
 from aisim_v41.plan.compatibility import engine_warnings
+from aisim_v41.plan.counting import StepCounts
 from aisim_v41.plan.ledger import Ledger, ledger
-from aisim_v41.plan.plan import Plan
+from aisim_v41.plan.plan import ForwardPass, Plan
 
 SOURCE = "theoretical"
 
@@ -38,14 +41,9 @@ class Sol:
         Raises:
             UnsupportedPlanError: the mapping does not fit the model or the GPU.
         """
-        compiled = compiled_sol(plan.model, hardware, plan.parallel, plan.policy)
+        compiled = compiled_sol(plan.model, hardware, plan.running, plan.policy)
         counted = ledger(plan)
-        forwards = tuple(
-            SolForward(
-                compiled, forward.times, counts.totals, float(compiled.time.seconds(counts.totals))
-            )
-            for forward, counts in counted.passes
-        )
+        forwards = tuple(_slowest(compiled, ranks) for ranks in counted.forwards)
         bounds = sol_bounds(compiled, counted)
         busy = np.zeros(len(RESOURCES))
         for forward in forwards:
@@ -61,6 +59,7 @@ class Sol:
             resource_s={str(r): float(busy[i]) for i, r in enumerate(RESOURCES)},
             warnings=(*plan.warnings, *assumptions(plan, hardware)),
             breakdown=Breakdown(forwards),
+            rank=deciding_rank(forwards),
         )
 
 
@@ -75,6 +74,7 @@ class SolForward:
     waits_s: float = 0.0
     host_s: float = 0.0
     """A bound has no host."""
+    rank: int | None = None
 
     def task_seconds(self, task: Task) -> float:
         """The longest of the task's resources [s]."""
@@ -94,13 +94,44 @@ class SolForward:
         return node
 
 
+class OfRank(Protocol):
+    """Something that one rank does."""
+
+    @property
+    def rank(self) -> int | None:
+        """Which rank; None where all are alike."""
+        ...
+
+
+def deciding_rank(forwards: Sequence[OfRank]) -> int | None:
+    """The rank that a step waits for, where ranks run different rows."""
+    return next((forward.rank for forward in forwards), None)
+
+
+def _slowest(compiled: CompiledSol, ranks: Sequence[tuple[ForwardPass, StepCounts]]) -> SolForward:
+    """The forward that the others wait for, the first of those that take as long."""
+    found = (
+        SolForward(
+            compiled,
+            forward.times,
+            counts.totals,
+            float(compiled.time.seconds(counts.totals)),
+            rank=forward.rank,
+        )
+        for forward, counts in ranks
+    )
+    return max(found, key=lambda forward: forward.total_s)
+
+
 def sol_bounds(compiled: CompiledSol, counted: Ledger) -> Bounds:
     """The three bounds of a counted plan."""
     graph_s = resource_s = 0.0
-    for forward, counts in counted.passes:
-        graph_s += forward.times * float(compiled.time.seconds(counts.totals))
-        certain = compiled.certain_forms @ _fewest_experts(compiled, counts.totals)
-        resource_s += forward.times * float(certain.max())
+    for ranks in counted.forwards:
+        times = ranks[0][0].times
+        totals = [counts.totals for _, counts in ranks]
+        graph_s += times * max(float(compiled.time.seconds(one)) for one in totals)
+        certain = [compiled.certain_forms @ _fewest_experts(compiled, one) for one in totals]
+        resource_s += times * max(float(one.max()) for one in certain)
     launch_s = _launch_bound(compiled, counted, graph_s)
     return Bounds(resource_s=resource_s, graph_s=graph_s, launch_s=launch_s)
 
@@ -128,8 +159,8 @@ def _launch_bound(compiled: CompiledSol, counted: Ledger, graph_s: float) -> flo
     Graph: each kernel starts a gap after the last (docs/assumptions.md, "Launch").
     """
     launches = sum(
-        forward.times * float(compiled.launch_form @ counts.totals)
-        for forward, counts in counted.passes
+        ranks[0][0].times * max(float(compiled.launch_form @ counts.totals) for _, counts in ranks)
+        for ranks in counted.forwards
     )
     policy, hardware = compiled.policy, compiled.hardware
     prefills = any(

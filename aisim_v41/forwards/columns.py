@@ -44,6 +44,7 @@ of sums."""
 
 ADDED: Final = (
     Column("image_tokens", "wholes", "token", "rows of each that belong to images"),
+    Column("rank", "wholes", "1", "attention-data-parallel rank of each; none: dealt", True),
 )  # fmt: skip
 """Further fields of `Request`, as `REQUESTS`, at the end of the file. A file has such a column only
 where a request has another value than the field's default: so files from before there was such a

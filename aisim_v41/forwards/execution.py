@@ -72,6 +72,14 @@ def _verifies_ragged(policy: RuntimePolicy) -> bool:
     return _captures_decode(policy) and _drafts(policy) and policy.verify_lengths != "uniform"
 
 
+def _fills_the_exchange(policy: RuntimePolicy) -> bool:
+    return policy.exchange_padding != "sum"
+
+
+def _returns_every_row(policy: RuntimePolicy) -> bool:
+    return policy.exchange_return != "reduce_scatter"
+
+
 EXECUTION: Final[Mapping[str, When]] = {
     "decoder_replay": _always,
     "replay_tail_rows": _replays_a_budget,
@@ -98,6 +106,8 @@ EXECUTION: Final[Mapping[str, When]] = {
     "expert_arithmetic": _always,
     "expert_exchange": _exchanges,
     "attention_head_multiple": _always,
+    "exchange_padding": _fills_the_exchange,
+    "exchange_return": _returns_every_row,
     "fusion": _always,
     "build": _always,
     "decode_streams": _always,

@@ -7,7 +7,7 @@ end of its context, window rows as far as its window reaches, state of unfinishe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,8 @@ from aisim_v41.memory.budget import budget
 from aisim_v41.memory.pool import KvPool, kv_pool, padding_term
 from aisim_v41.memory.terms import Kind, Term, total
 from aisim_v41.memory.workspace import LargestStep
+from aisim_v41.plan.compatibility import pack
+from aisim_v41.plan.dealing import requests_of_ranks
 from aisim_v41.plan.plan import Plan
 from aisim_v41.plan.request import Request
 
@@ -69,7 +71,7 @@ class StepMemory:
 
 
 def demand(plan: Plan, hardware: Hardware) -> StepMemory:
-    """Memory of one step on one rank.
+    """Memory of one step on one rank, where ranks hold different requests on the fullest.
 
     Args:
         plan: Requests, mapping and policy.
@@ -82,7 +84,18 @@ def demand(plan: Plan, hardware: Hardware) -> StepMemory:
         raise InvalidInputError(f"demand: plan = {plan!r}: must be a Plan")
     if not isinstance(hardware, Hardware):
         raise InvalidInputError(f"demand: hardware = {hardware!r}: must be a Hardware")
-    requests = [request for request in plan.requests if request.count]
+    ranks = plan.parallel.dp
+    held = [plan.requests]
+    if ranks > 1:
+        dealt = requests_of_ranks(plan.requests, pack(plan.requests), ranks)
+        held = list(dict.fromkeys(one.requests for one in dealt))
+    found = (_of_rank(plan, hardware, requests) for requests in held)
+    return max(found, key=lambda memory: (memory.short_bytes, memory.bytes))
+
+
+def _of_rank(plan: Plan, hardware: Hardware, held: Sequence[Request]) -> StepMemory:
+    """Memory of the step on a rank that holds these requests."""
+    requests = [request for request in held if request.count]
     step = LargestStep(
         rows=sum(request.count * request.new_tokens for request in requests),
         max_length=max((request.end for request in requests), default=0),

@@ -199,7 +199,7 @@ def local(tensor: Tensor, parallel: Parallel, rules: ShardingRules) -> Tensor:
         case Split.EMBEDDING:
             rows = _placed(rows, parallel.tp, rules.embedding)
         case Split.VOCABULARY:
-            rows = _ceil(rows, parallel.tp)
+            rows = _ceil(rows, parallel.tp * parallel.cp)
         case Split.TABLE_ROWS:
             over_all = rules.engram_table is TableRanks.ALL
             rows = _ceil(rows, parallel.expert_ranks if over_all else parallel.tp)

@@ -75,17 +75,17 @@ def kv_store(rank: Rank, weights: Mapping[str, Tensor], *, kept: bool = True) ->
 
     Rows that are not ``kept`` in a cache (drafted ones) are handed to this layer's attention alone.
     """
-    latent = rank.model.attention.head_dim * BF16_BYTES * Count.KV_ROWS
-    packed = rank.rows.window.bytes * Count.KV_ROWS
+    latent = rank.model.attention.head_dim * BF16_BYTES * Count.STORED_ROWS
+    packed = rank.rows.window.bytes * Count.STORED_ROWS
     return Operator(
         name="kv_store",
         family=Family.ELEMENTWISE,
-        weights=weights["attn.kv_norm"].bytes * Count.KV_ACTIVE,
+        weights=weights["attn.kv_norm"].bytes * Count.STORED_ACTIVE,
         kv_writes=packed if kept else ZERO,
         inputs={"kv_latent": latent},
         outputs={} if kept else {"kv_packed": packed},
-        launches=1 * Count.KV_ACTIVE,
-        axes=(Count.KV_ROWS,),
+        launches=1 * Count.STORED_ACTIVE,
+        axes=(Count.STORED_ROWS,),
         source="runtime-semantics §5.2; row bytes §6.1",
     )
 

@@ -19,7 +19,7 @@ from itertools import pairwise
 from aisim_v41.model.layers import CandidateRole, Layer
 from aisim_v41.model.sharding import Placement
 from aisim_v41.model.tensor import Tensor
-from aisim_v41.ops import attention, compressor, ends, engram, experts, hyper, indexer
+from aisim_v41.ops import attention, compressor, ends, engram, exchange, experts, hyper, indexer
 from aisim_v41.ops.collectives import (
     all_reduce_rows,
     combine_rows,
@@ -287,10 +287,13 @@ class GraphBuilder:
             sent = seq(router, put(dispatch_rows(rank)), routed, put(combine_rows(rank)))
             return par(sent, shared), put(gather_expert_rows(rank))
         all_reduce = put(all_reduce_rows(rank, "experts"))
+        mixed = seq(
+            put(exchange.gather_rows(rank)), router, routed, put(exchange.return_rows(rank))
+        )
         # A whole shared expert is added after the sum, beside it (runtime-semantics §4.1).
         if rank.policy.sharding.shared_expert is Placement.REPLICATED:
-            return par(seq(router, routed, all_reduce), shared), None
-        return par(seq(router, routed), shared), all_reduce
+            return par(seq(mixed, all_reduce), shared), None
+        return par(mixed, shared), all_reduce
 
     def _attention(
         self, layer: Layer, weights: Mapping[str, Tensor], put: _Put, *, kept: bool
@@ -301,7 +304,8 @@ class GraphBuilder:
         latent, store = attention.kv_down(weights), attention.kv_store(rank, weights, kept=kept)
         if not kept:  # the context rows of the same block have run through these weights
             latent, store = reread(latent), reread(store)
-        kv = chain(put(latent), put(store))
+        gathered = put(exchange.gather_latents(rank))
+        kv = seq(put(latent), gathered, put(store)) if gathered else chain(put(latent), put(store))
         queries: Node = seq(q_down, q_up)
         head_weights = new_entries = None
         if layer.runs_indexer:
@@ -322,7 +326,12 @@ class GraphBuilder:
             key = chain(
                 put(compressor.index_key(weights)), put(compressor.index_key_store(rank, weights))
             )
-            new_entries = seq(put(compressor.compress_project(weights)), stored, key)
+            new_entries = seq(
+                put(exchange.gather_inputs(rank)),
+                put(compressor.compress_project(weights)),
+                stored,
+                key,
+            )
         return seq(
             par(queries, kv, head_weights, new_entries),
             put(attention.sparse_attention(rank, weights, layer.kind, kept=kept)),

@@ -108,14 +108,14 @@ def output_head(
 
 def gather_logits(rank: Rank) -> Operator | None:
     """Logits of all vocabulary slices, gathered for sampling."""
-    if rank.tp == 1:
+    if rank.vocabulary_ranks == 1:
         return None
     return Operator(
         name="gather_logits",
         family=Family.COLLECTIVE,
         collective=Collective.ALL_GATHER,
         payload=rank.model.vocab * BF16_BYTES * Count.LOGIT_ROWS,
-        group=rank.tp,
+        group=rank.vocabulary_ranks,
         axes=(Count.LOGIT_ROWS,),
         launches=1 * Count.HEAD_ACTIVE,
         source="runtime-semantics §4.3",

@@ -39,8 +39,19 @@ def _own_rows(rank: Rank) -> float:
     """Distinct table rows that a rank gets for one token of the step."""
     engram, policy = rank.model.engram, rank.policy
     assert engram is not None
-    owners = 1 if policy.engram_residency == "host_shared" else rank.tp
+    owners = 1 if policy.engram_residency == "host_shared" else rank.table_ranks
     return engram.rows_per_token * policy.engram_distinct_share / owners
+
+
+def _over_all(rank: Rank) -> bool:
+    """Whether a table over ranks with rows of their own is asked for the rows of all
+    (runtime-semantics §4.4)."""
+    return rank.table_ranks != rank.tp and rank.policy.engram_residency != "host_shared"
+
+
+def _looking_up(rank: Rank) -> Form:
+    """Rows that ask a rank's part of a table."""
+    return 1 * Count.REPLICA_ROWS if _over_all(rank) else _LOOKING_UP
 
 
 def engram_fetch(rank: Rank, weights: Mapping[str, Tensor]) -> Operator | None:
@@ -58,11 +69,11 @@ def engram_fetch(rank: Rank, weights: Mapping[str, Tensor]) -> Operator | None:
     row = weights["engram.embed"].format.bytes(1, engram.head_dim)
     pages: Form = ZERO
     if policy.engram_residency == "disk" and missing:
-        pages = missing * PAGES_PER_ROW * PAGE_BYTES * _LOOKING_UP
+        pages = missing * PAGES_PER_ROW * PAGE_BYTES * _looking_up(rank)
     return Operator(
         name="engram_fetch",
         family=Family.ENGRAM,
-        host_reads=crossing * row * _LOOKING_UP,
+        host_reads=crossing * row * _looking_up(rank),
         disk_reads=pages,
         launches=ZERO,
         axes=(Count.KV_ROWS,),
@@ -80,7 +91,7 @@ def engram_lookup(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
     assert engram is not None
     row = weights["engram.embed"].format.bytes(1, engram.head_dim)
     here = _IN_GPU_MEMORY.get(policy.engram_residency, policy.engram_hit_share)
-    read: Form = _own_rows(rank) * here * row * _LOOKING_UP if here else ZERO
+    read: Form = _own_rows(rank) * here * row * _looking_up(rank) if here else ZERO
     return Operator(
         name="engram_lookup",
         family=Family.ENGRAM,
@@ -101,16 +112,18 @@ def all_reduce_engram(rank: Rank) -> Operator | None:
     """Sum of the ranks' partial rows; a shared host copy needs none."""
     engram = rank.model.engram
     assert engram is not None
-    if rank.tp == 1 or rank.policy.engram_residency == "host_shared":
+    if rank.table_ranks == 1 or rank.policy.engram_residency == "host_shared":
         return None
+    over_all = _over_all(rank)
+    rows = Count.REPLICA_ROWS if over_all else Count.KV_ROWS
     return Operator(
         name="all_reduce_engram",
         family=Family.COLLECTIVE,
         collective=Collective.ALL_REDUCE,
-        payload=engram.width * BF16_BYTES * Count.KV_ROWS,
-        group=rank.tp,
-        launches=1 * Count.KV_ACTIVE,
-        axes=(Count.KV_ROWS,),
+        payload=engram.width * BF16_BYTES * rows,
+        group=rank.table_ranks,
+        launches=1 * (Count.REPLICA_ACTIVE if over_all else Count.KV_ACTIVE),
+        axes=(rows,),
         source="runtime-semantics §4.3: 12,288 B a row and table",
     )
 

@@ -96,7 +96,7 @@ class _DraftPass:
         pending: tuple[Task, ...] = ()
         for number in layers:
             like = Layer(number, LayerKind.WINDOW_ONLY, 0, None, None, CandidateRole.NONE, None)
-            nodes, pending = builder.layer(like, BLOCK, pending, lambda _: first)
+            nodes, pending = builder.layer(like, self.program.draft_block, pending, lambda _: first)
             found += [Step(number, self._named(node)) for node in nodes]
         ending: list[Node] = [*fusion.chain(*pending)]
         ending += fusion.chain(

@@ -10,7 +10,7 @@ from aisim_v41.model.cache_rows import CacheRows, cache_rows
 from aisim_v41.model.description import Model
 from aisim_v41.model.layers import Layer
 from aisim_v41.model.parallel import Parallel
-from aisim_v41.model.sharding import local
+from aisim_v41.model.sharding import TableRanks, local
 from aisim_v41.model.tensor import Tensor
 from aisim_v41.model.tensors import draft_tensors, global_tensors, layer_tensors
 from aisim_v41.plan.counts import Count
@@ -62,6 +62,22 @@ class Rank:
         """Share of all rows that have an expert in one group of ranks [1]."""
         ep = self.parallel.ep
         return self.scatter.reached(ep) / ep if ep > 1 else 1.0
+
+    @property
+    def exchanging(self) -> int:
+        """Ranks with rows of their own, which exchange them before the experts."""
+        return self.parallel.dp * self.parallel.cp
+
+    @property
+    def vocabulary_ranks(self) -> int:
+        """Ranks that divide the output head: context-parallel ones do as tensor-parallel ones."""
+        return self.parallel.tp * self.parallel.cp
+
+    @property
+    def table_ranks(self) -> int:
+        """Ranks over which the rows of an Engram table are divided."""
+        over_all = self.policy.sharding.engram_table is TableRanks.ALL
+        return self.parallel.expert_ranks if over_all else self.tp
 
     @property
     def own_heads(self) -> int:

@@ -8,14 +8,14 @@ whosever they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from aisim_v41.plan.compatibility import pack
-from aisim_v41.plan.counting import LedgerProgram
+from aisim_v41.plan.counting import LedgerProgram, RankCounts
 from aisim_v41.plan.counts import Count
 from aisim_v41.plan.expert_load import ExpertLoad
 from aisim_v41.plan.reach import Floats
@@ -95,6 +95,27 @@ class CapturedSteps:
         if not uncaptured.any():
             return filled, None
         return filled, uncaptured[0] if one_step else uncaptured
+
+    def filled_ranks(
+        self, ranks: Sequence[RankCounts], *, one_step: bool
+    ) -> list[tuple[Floats, Mask | None]]:
+        """`filled` for every rank of a split; a step that is too large on one runs eagerly on all.
+
+        Args:
+            ranks: as `LedgerProgram.of_ranks` counts them.
+            one_step: as for `filled`.
+        """
+        found = [self.filled(one.requests, one.counts.totals, one_step=one_step) for one in ranks]
+        replica = self.program.replica
+        changed = (c is not one.counts.totals for (c, _), one in zip(found, ranks, strict=True))
+        filled = [counts for counts, _ in found]
+        if replica is not None and any(changed):
+            filled = [counts.copy() for counts in filled]
+            counted, numbers = [one.counts for one in ranks], [one.ranks for one in ranks]
+            replica.exchange(counted, numbers, filled)
+        eager = [mask for _, mask in found if mask is not None]
+        uncaptured = np.logical_or.reduce(eager) if eager else None
+        return [(counts, uncaptured) for counts in filled]
 
     @cached_property
     def _of_batch(self) -> Callable[[float, float], tuple[Floats, Mask]]:

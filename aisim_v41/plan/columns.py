@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from aisim_v41.model.description import Model
 from aisim_v41.model.layers import CandidateRole, Layer, LayerKind
 from aisim_v41.plan.counts import Count
+from aisim_v41.plan.dealing import RowSplit
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.spans import Region
 
@@ -26,6 +27,8 @@ class LayerClass(NamedTuple):
     """Scores only the candidate pool."""
     exchanged: bool = False
     """Ranks exchange rows before its experts, which see those of others too."""
+    interleaved: bool = False
+    """Rows of one request lie on different ranks, each of which stores the KV of all."""
 
     @property
     def scores(self) -> bool:
@@ -84,14 +87,31 @@ OF_KV_ROWS: Final = {
     Count.IMAGE_ROWS: Count.IMAGE_ROWS,
 }
 """Counts of rows whose KV is projected, and the columns that hold them."""
+STORED: Final = {Count.STORED_ROWS: Count.KV_ROWS, Count.STORED_ACTIVE: Count.KV_ACTIVE}
+"""Counts of the rows whose KV a rank stores, and of those that it projects: the same where no rows
+of a request lie on other ranks."""
+_STORED_IN: Final = {
+    Count.STORED_ROWS: Count.STORED_ROWS,
+    Count.STORED_ACTIVE: Count.REPLICA_ACTIVE,
+}
 TAIL_ROWS: Final = frozenset({Count.QUERY_ROWS, *DISTINCT_EXPERTS, Count.ACTIVE})
 """Counts that BOUNDARY shares with LATE: both query with the tail."""
 
 
-def layer_classes(model: Model, policy: RuntimePolicy) -> tuple[LayerClass, ...]:
-    """The class of every layer: its kind, ratio, and what the policy makes of it."""
+def layer_classes(
+    model: Model, policy: RuntimePolicy, split: RowSplit | None = None
+) -> tuple[LayerClass, ...]:
+    """The class of every layer: its kind, ratio, and what policy and mapping make of it."""
     boundary = model.boundary
-    return tuple(_layer_class(layer, boundary, policy) for layer in model.layers)
+    classes = (_layer_class(layer, boundary, policy) for layer in model.layers)
+    return tuple(on_ranks(one, split) for one in classes)
+
+
+def on_ranks(where: LayerClass, split: RowSplit | None) -> LayerClass:
+    """A class whose rows are divided over ranks; as it is without a split."""
+    if split is None:
+        return where
+    return where._replace(exchanged=True, interleaved=split.by == "rows")
 
 
 def _layer_class(layer: Layer, boundary: int | None, policy: RuntimePolicy) -> LayerClass:
@@ -132,6 +152,11 @@ def column_of(count: Count, where: LayerClass | None) -> Column:
     if count in OF_REPLICA:
         own = column_of(OF_REPLICA[count], where)
         return own._replace(quantity=count) if where.exchanged else own
+    if count in STORED:
+        own = column_of(STORED[count], where)
+        if where.interleaved:
+            return own._replace(quantity=_STORED_IN[count])
+        return own
     if count in OF_KV_ROWS:
         # The boundary layer writes KV for every row, whatever it queries.
         region = Region.FULL if where.region is Region.BOUNDARY else where.region
@@ -162,7 +187,10 @@ ACTIVITY: Final = {
 COUNTED: Final = tuple(
     count
     for count in Count
-    if count not in ACTIVITY and count not in DISTINCT_EXPERTS and count not in OF_REPLICA
+    if count not in ACTIVITY
+    and count not in DISTINCT_EXPERTS
+    and count not in OF_REPLICA
+    and count not in STORED
 )
 """Counts that add over requests; the rest are derived from a step's totals."""
 
@@ -173,7 +201,7 @@ def all_columns(classes: tuple[LayerClass, ...]) -> tuple[Column, ...]:
     derived: dict[Column, None] = {}
     for cls in sorted(set(classes)):
         for count in Count:
-            if count not in ENDS and has_count(count, cls):
+            if count not in (*ENDS, *OF_REPLICA, *STORED) and has_count(count, cls):
                 column = column_of(count, cls)
                 kind = additive if column.quantity in COUNTED else derived
                 kind[column] = None

@@ -21,6 +21,8 @@ from aisim_v41.errors import (
 from aisim_v41.model.description import Model
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.conflicts import CONFLICTS, Conflict
+from aisim_v41.plan.dealing import check_ranks
+from aisim_v41.plan.mappings import check_interleaved
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.policy import policy as preset
 from aisim_v41.plan.request import KIND_FIELD, LONGEST_FIELD, PACKED_FIELDS, SPECIAL_FIELDS, Request
@@ -28,6 +30,7 @@ from aisim_v41.plan.spans import MISSING, PREFILL, RUNNING, SNAPSHOT, VERIFY, Re
 
 MAX_PRODUCT = 1 << 62
 """Counts grow with the square of a context; beyond this they would not fit 64 bits."""
+ONE_GPU = Parallel()
 MAX_DRAFT_TOKENS = 256
 """The largest ``dspark_block_size`` that a config may name."""
 
@@ -37,9 +40,9 @@ def pack(requests: Sequence[Request]) -> RequestColumns:
     packed = np.frombuffer(b"".join([request.packed for request in requests]))
     rows = packed.reshape(-1, len(PACKED_FIELDS))
     highest = np.maximum.reduce(rows, axis=0, initial=0.0).tolist()
-    new, prefix, prompt, count, kind, window, window_start, logprobs, images = rows.T
+    new, prefix, prompt, count, kind, window, window_start, logprobs, images, ranks = rows.T
     return RequestColumns(
-        new, prefix, prompt, count, kind, window, window_start, logprobs, images,
+        new, prefix, prompt, count, kind, window, window_start, logprobs, images, ranks,
         longest=highest[LONGEST_FIELD],
         verifies=highest[KIND_FIELD] == VERIFY, special=any(highest[SPECIAL_FIELDS]),
     )  # fmt: skip
@@ -166,21 +169,6 @@ def check_speculation(model: Model, policy: RuntimePolicy) -> None:
         )
 
 
-def check_mapping_is_modelled(parallel: Parallel) -> None:
-    """Refuse mappings whose step is not modelled.
-
-    Raises:
-        UnsupportedPlanError: a dimension other than tp and ep is above 1.
-    """
-    for name in ("dp", "cp", "pp"):
-        size = getattr(parallel, name)
-        if size > 1:
-            raise UnsupportedPlanError(
-                f"Parallel.{name} = {size}: the time of a step is modelled for tensor and expert "
-                f"parallelism (tp = {parallel.tp}, ep = {parallel.ep}). Use {name}=1."
-            )
-
-
 def check_columns(model: Model, policy: RuntimePolicy, columns: RequestColumns) -> int | None:
     """Position of the first request that the model or policy refuses, None if there is none.
 
@@ -257,12 +245,17 @@ def check_magnitude(model: Model, columns: RequestColumns) -> None:
 
 
 def check_requests(
-    model: Model, policy: RuntimePolicy, requests: Sequence[Request]
+    model: Model, policy: RuntimePolicy, requests: Sequence[Request], parallel: Parallel = ONE_GPU
 ) -> RequestColumns:
     """The requests of one step as columns, refused where they cannot run.
 
+    Args:
+        model, policy, requests: of the step.
+        parallel: the mapping that runs them.
+
     Raises:
-        InvalidInputError: something in the list is not a `Request`.
+        InvalidInputError: something in the list is not a `Request`, or is on a rank that there is
+            not.
         OutOfRangeError: a context beyond the model's limit, or counts beyond 64 bits.
         UnsupportedPlanError: the policy refuses what a request asks for.
     """
@@ -273,6 +266,9 @@ def check_requests(
     place = check_columns(model, policy, columns)
     if place is not None:
         raise refusal(model, policy, f"requests[{place}] ({requests[place]!r})", requests[place])
+    check_ranks(columns, parallel.dp)
+    if parallel.cp > 1:
+        check_interleaved(columns)
     check_magnitude(model, columns)
     if policy.name == "sglang" and policy.engine_rules == "enforced":
         for reason in _sglang_step_refusals(policy, columns):

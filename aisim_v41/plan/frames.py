@@ -11,6 +11,7 @@ import numpy as np
 
 from aisim_v41.errors import InvalidInputError, OutOfRangeError, UnsupportedPlanError, nearest
 from aisim_v41.model.description import Model
+from aisim_v41.model.parallel import MAX_RANKS
 from aisim_v41.plan.compatibility import MAX_PRODUCT, check_columns, refusal
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.reach import Floats
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 FIELDS: Final = (
     "new_tokens", "prefix_tokens", "count", "kind", "prompt_tokens", "window", "window_start",
-    "prompt_logprobs", "image_tokens",
+    "prompt_logprobs", "image_tokens", "rank",
 )  # fmt: skip
 _MISNOMERS: Final = {
     **dict.fromkeys(
@@ -86,6 +87,7 @@ def request_columns(frame: pd.DataFrame, model: Model, policy: RuntimePolicy) ->
         window_start=_whole(frame, "window_start", zero),
         prompt_logprobs=_whole(frame, "prompt_logprobs", zero, highest=1),
         image_tokens=_whole(frame, "image_tokens", zero),
+        rank=_whole(frame, "rank", zero - 1.0, highest=MAX_RANKS - 1) + 1.0,
         longest=0.0,
         verifies="kind" in frame.columns,
         special=any(name in frame.columns for name in PACKED_FIELDS[SPECIAL_FIELDS]),
@@ -143,6 +145,7 @@ def _request(columns: RequestColumns, place: int) -> Request:
         window_start=value["window_start"],
         prompt_logprobs=bool(value["prompt_logprobs"]),
         image_tokens=value["image_tokens"],
+        rank=value["rank"] - 1 if value["rank"] else None,
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from aisim_v41.plan.columns import COUNTED, LayerClass, has_count
 from aisim_v41.plan.compatibility import pack
 from aisim_v41.plan.counting import LedgerProgram, StepCounts
 from aisim_v41.plan.counts import Count
+from aisim_v41.plan.dealing import RowSplit, requests_of_ranks
 from aisim_v41.plan.plan import ForwardPass, Plan, forward_passes
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.reach import Floats
@@ -42,9 +44,11 @@ PER_REQUEST = tuple(count for count in COUNTED if count is not Count.KV_ACTIVE)
 
 
 @lru_cache(maxsize=64)
-def ledger_program(model: Model, policy: RuntimePolicy) -> LedgerProgram:
-    """The counting program of a model under a policy, built once."""
-    return LedgerProgram(model, policy)
+def ledger_program(
+    model: Model, policy: RuntimePolicy, split: RowSplit | None = None
+) -> LedgerProgram:
+    """The counting program of a model under a policy and a split of rows, built once."""
+    return LedgerProgram(model, policy, split)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,13 @@ class Ledger:
     plan: Plan
     program: LedgerProgram
     passes: tuple[tuple[ForwardPass, StepCounts], ...]
+
+    @property
+    def forwards(self) -> tuple[tuple[tuple[ForwardPass, StepCounts], ...], ...]:
+        """Forwards of the step one after another, each with those of all ranks at once."""
+        if self.program.split is not None:
+            return (self.passes,)
+        return tuple((one,) for one in self.passes)
 
     def value(self, count: Count, layer: int, *, forward: int = -1, request: int) -> int:
         """One count of one layer and one request group (0 where the layer has no such work).
@@ -117,6 +128,8 @@ class Ledger:
         """One row a layer and request group, in layer order within each forward; draft blocks
         (kind "draft", drafted rows from the end of the context on) come last.
 
+        Where ranks run different rows, every rank has rows of its own and a column ``rank``.
+
         Columns: forward, layer, request, kind (of the layer), request_kind, count, ratio,
         kv_owner, selection_producer, first_row and end_row [positions], window_floor [position],
         and the counts of `FRAME_COUNTS`.
@@ -124,7 +137,7 @@ class Ledger:
         import pandas as pd
 
         frames = []
-        for number, one in enumerate(self.passes):
+        for number, one in self._numbered():
             positions = one[1].positions
             for layer, cls in zip(self.plan.model.layers, self.program.classes, strict=True):
                 tail = cls.region is not Region.FULL
@@ -140,6 +153,12 @@ class Ledger:
                 frames.append(_frame(one[0], identity, owners, span, values))
             frames += self._draft_frames(number, one)
         return pd.concat(frames, ignore_index=True)
+
+    def _numbered(self) -> Iterator[tuple[int, tuple[ForwardPass, StepCounts]]]:
+        """Passes with the number of their forward."""
+        for number, ranks in enumerate(self.forwards):
+            for one in ranks:
+                yield number, one
 
     def _draft_frames(self, number: int, one: tuple[ForwardPass, StepCounts]) -> list[pd.DataFrame]:
         """Rows of the draft blocks of one forward; none without speculation."""
@@ -187,8 +206,9 @@ def _frame(
     return pd.DataFrame(
         {
             "forward": number,
+            **({} if forward.rank is None else {"rank": forward.rank}),
             "layer": layer,
-            "request": range(len(requests)),
+            "request": range(len(requests)) if forward.places is None else forward.places,
             "kind": kind,
             "request_kind": [request.kind for request in requests],
             "count": [request.count * forward.times for request in requests],
@@ -232,9 +252,35 @@ def ledger(plan: Plan) -> Ledger:
     """
     if not isinstance(plan, Plan):
         raise InvalidInputError(f"plan = {plan!r}: must be a Plan, not {type(plan).__name__}")
-    program = ledger_program(plan.model, plan.policy)
+    split = RowSplit.of(plan.running)
+    program = ledger_program(plan.model, plan.policy, split)
+    if split is not None:
+        return Ledger(plan, program, tuple(_passes_of_ranks(plan, program, split)))
     passes = tuple(
         (forward, program.count(pack(forward.requests), one_step=True))
         for forward in forward_passes(plan.requests, plan.policy)
     )
     return Ledger(plan, program, passes)
+
+
+def _passes_of_ranks(
+    plan: Plan, program: LedgerProgram, split: RowSplit
+) -> Iterator[tuple[ForwardPass, StepCounts]]:
+    """The forward of every rank, with what the ranks see together."""
+    columns = pack(plan.requests)
+    if split.by == "rows":
+        for rank, one in enumerate(program.of_ranks(columns, one_step=True)):
+            assert one.copies is not None
+            places, numbers = one.copies.places.tolist(), one.copies.number.tolist()
+            own = tuple(
+                replace(plan.requests[place], count=int(number), packed=b"")
+                for place, number in zip(places, numbers, strict=True)
+            )
+            yield ForwardPass(own, 1, rank, tuple(places)), one.counts
+        return
+    held = requests_of_ranks(plan.requests, columns, split.ranks)
+    counts = [program.count(pack(one.requests), one_step=True) for one in held]
+    assert program.replica is not None
+    program.replica.exchange(counts, [np.asarray(1.0)] * len(counts))
+    for rank, (dealt, own_counts) in enumerate(zip(held, counts, strict=True)):
+        yield ForwardPass(dealt.requests, 1, rank, dealt.places), own_counts

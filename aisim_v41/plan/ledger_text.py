@@ -25,7 +25,9 @@ def describe(ledger: Ledger) -> str:
     ]
     for number, (forward, counts) in enumerate(ledger.passes):
         repeated = f" x {forward.times}" if forward.times > 1 else ""
-        if len(ledger.passes) > 1:
+        if forward.rank is not None:
+            lines.append(f"rank {forward.rank}")
+        elif len(ledger.passes) > 1:
             lines.append(f"forward {number}{repeated}")
         for place, request in enumerate(forward.requests):
             many = request.count > 1

@@ -11,12 +11,13 @@ from aisim_v41.model.earlier import require_step_model
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.compatibility import (
     check_engine_model,
-    check_mapping_is_modelled,
     check_policy,
     check_requests,
     check_speculation,
     warnings_for,
 )
+from aisim_v41.plan.dealing import decode_mapping
+from aisim_v41.plan.mappings import check_mapping_is_modelled, check_split
 from aisim_v41.plan.policy import RuntimePolicy, policy
 from aisim_v41.plan.request import Request
 
@@ -55,22 +56,39 @@ class Plan:
             raise InvalidInputError("Plan.requests: must be a list of Request") from None
         check_policy(self.policy, self.parallel)
         check_mapping_is_modelled(self.parallel)
+        check_split(self.policy, self.parallel)
         check_speculation(self.model, self.policy)
         check_engine_model(self.model, self.policy)
-        check_requests(self.model, self.policy, self.requests)
+        check_requests(self.model, self.policy, self.requests, self.parallel)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader may misread."""
         return warnings_for(self.policy, self.requests, self.model, self.parallel)
 
+    @property
+    def running(self) -> Parallel:
+        """The mapping that runs this step: without a prefill, context-parallel ranks divide heads
+        (runtime-semantics §4.4)."""
+        decodes = any(r.kind != "prefill" and r.count and r.new_tokens for r in self.requests)
+        return decode_mapping(self.parallel) if decodes else self.parallel
+
 
 @dataclass(frozen=True, slots=True)
 class ForwardPass:
-    """One forward of the engine: the requests in it, and how often it runs."""
+    """One forward of the engine, of one rank where ranks run different rows.
+
+    Attributes:
+        requests: what it runs.
+        times: how often it runs.
+        rank: whose forward it is; None: all ranks are alike.
+        places: where each request stands among those of the step; in order, if not given.
+    """
 
     requests: tuple[Request, ...]
     times: int = 1
+    rank: int | None = None
+    places: tuple[int, ...] | None = None
 
 
 def forward_passes(requests: Sequence[Request], runtime: RuntimePolicy) -> tuple[ForwardPass, ...]:

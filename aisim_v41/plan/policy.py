@@ -98,6 +98,11 @@ class RuntimePolicy:
             ("all_to_all").
         expert_imbalance: With expert parallelism, work of the fullest rank over the mean, from 1;
             None: what chance and popularity make of it (OP), see `aisim_v41.plan.expert_groups`.
+        exchange_padding: Rows that experts see where ranks exchange them under attention data
+            parallelism: those of all ranks as they are ("sum"), or every rank filled up to the
+            fullest ("max"). Context parallelism always does the latter.
+        exchange_return: How the experts' partial sums come back to the ranks of their rows:
+            "reduce_scatter", or "all_reduce" of all rows, of which each rank keeps its own.
         fusion: Fusion profile, see `aisim_v41.ops.fusion`. The bound takes it; OP too where no
             build of the engine is known for the GPU, or where it was overridden.
         build: Dated build of the engine whose kernels OP prices, see `aisim_v41.plan.builds`;
@@ -208,6 +213,8 @@ class RuntimePolicy:
     expert_popularity: float | tuple[float, ...] = 1.0
     expert_exchange: Literal["gather", "all_to_all"] = "gather"
     expert_imbalance: float | None = None
+    exchange_padding: Literal["sum", "max"] = "sum"
+    exchange_return: Literal["reduce_scatter", "all_reduce"] = "reduce_scatter"
     fusion: Literal["elementary", "single_pass", "sglang_decode", "vllm_mega_mhc"] = "single_pass"
     build: str = UNNAMED
     decode_streams: Literal["side", "single"] = "side"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from aisim_v41.errors import InvalidInputError
+from aisim_v41.model.parallel import MAX_RANKS
 
 Kind = Literal["prefill", "decode", "verify"]
 Window = Literal["running", "cached", "missing", "snapshot"]
@@ -19,8 +20,8 @@ WINDOWS: Final = tuple(WINDOW_CODES)
 MAX_TOKENS = 1 << 40
 """Sanity bound of one length; the model's own context limit is checked by the plan."""
 
-PACKED: Final = struct.Struct("=9d")
-"""One request as nine float64 (whole numbers): the order of `PACKED_FIELDS`."""
+PACKED: Final = struct.Struct("=10d")
+"""One request as ten float64 (whole numbers): the order of `PACKED_FIELDS`."""
 PACKED_FIELDS: Final = (
     "new_tokens",
     "prefix_tokens",
@@ -31,11 +32,14 @@ PACKED_FIELDS: Final = (
     "window_start",
     "prompt_logprobs",
     "image_tokens",
+    "rank",
 )
 LONGEST_FIELD: Final = 2
 KIND_FIELD: Final = 4
 SPECIAL_FIELDS: Final = slice(5, 9)
 """Fields that are 0 in most requests: window, window_start, prompt_logprobs, image_tokens."""
+RANK_FIELD: Final = -1
+"""Packed as the number after the rank's, so that 0 stands for None."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +62,8 @@ class Request:
         prompt_logprobs: Whether log-probabilities of the prompt's own tokens are asked for.
         image_tokens: Rows of this step that belong to images, delimiters included; they come first
             (docs/assumptions.md, "Images") [tokens].
+        rank: Attention-data-parallel rank that holds the request; by default requests are dealt
+            evenly (`aisim_v41.plan.dealing`).
 
     Raises:
         InvalidInputError: a value that no request can have.
@@ -76,6 +82,7 @@ class Request:
     window_start: int = 0
     prompt_logprobs: bool = False
     image_tokens: int = 0
+    rank: int | None = None
     packed: bytes = b""
     """Filled at construction: the request as `PACKED`, so that a step of many is read at once."""
 
@@ -92,6 +99,11 @@ class Request:
             )
         if self.packed:
             raise InvalidInputError("Request.packed is derived; leave it out")
+        if self.rank is not None and not (type(self.rank) is int and 0 <= self.rank < MAX_RANKS):
+            raise InvalidInputError(
+                f"Request.rank = {self.rank!r}: must be None or a whole number from 0 to "
+                f"{MAX_RANKS - 1}"
+            )
         end = self.prefix_tokens + self.new_tokens
         prompt = end if self.prompt_tokens is None else self.prompt_tokens
         _require_whole("prompt_tokens", prompt)
@@ -109,6 +121,7 @@ class Request:
                 self.window_start,
                 self.prompt_logprobs,
                 self.image_tokens,
+                0 if self.rank is None else self.rank + 1,
             ),
         )
 
@@ -168,6 +181,7 @@ _DEFAULTS: dict[str, Any] = {
     "window_start": 0,
     "prompt_logprobs": False,
     "image_tokens": 0,
+    "rank": None,
 }
 
 

@@ -62,6 +62,8 @@ class RequestColumns:
     window_start: Floats
     prompt_logprobs: Floats
     image_tokens: Floats
+    rank: Floats
+    """Attention-data-parallel rank, counted from 1; 0 where requests are dealt."""
     longest: float
     """Longest prompt or context of all requests [tokens]."""
     verifies: bool
@@ -74,6 +76,11 @@ class RequestColumns:
     def pictured(self) -> bool:
         """Whether any request has image rows."""
         return self.special and bool(self.image_tokens.any())
+
+    def chosen(self, places: npt.NDArray[np.intp], count: Floats | None = None) -> RequestColumns:
+        """Some requests, each perhaps with another number of copies."""
+        own = {f: getattr(self, f)[places] for f in _COLUMNS}
+        return replace(self, **own if count is None else own | {"count": count})
 
     def rows(self, first: int, last: int) -> RequestColumns:
         """A run of requests."""

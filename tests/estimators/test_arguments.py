@@ -100,8 +100,10 @@ def test_mappings_that_have_no_step_model():
     for mapping, message in (
         (Parallel(tp=3), "tp = 3 does not divide 8 o_groups"),
         (Parallel(tp=16), "allowed: 1, 2, 4, 8"),
-        (Parallel(tp=4, ep=2), r"Parallel\.ep = 2"),
-        (Parallel(tp=4, dp=2), r"Parallel\.dp = 2"),
+        (Parallel(tp=2, cp=2), r"Parallel\.cp = 2 with tp = 2"),
+        (Parallel(dp=2, cp=2), r"Parallel\.cp = 2 with dp = 2"),
+        (Parallel(cp=16), r"at most 8"),
+        (Parallel(cp=3), "tp = 3 does not divide 8 o_groups"),
     ):
         with pytest.raises(UnsupportedPlanError, match=message):
             compile(model(), gpu(), parallel=mapping)

@@ -13,7 +13,7 @@ from oracle.draw import REAL, any_policy, any_requests, shrunken_model
 
 from aisim_v41.errors import InvalidInputError, OutOfRangeError
 from aisim_v41.model.load import load_model
-from aisim_v41.plan.columns import OF_REPLICA, has_count
+from aisim_v41.plan.columns import OF_REPLICA, STORED, has_count
 from aisim_v41.plan.counts import Count
 from aisim_v41.plan.ledger import FRAME_COUNTS, Ledger, ledger
 from aisim_v41.plan.plan import Plan
@@ -23,7 +23,7 @@ from aisim_v41.plan.request import Request
 PER_STEP = {
     Count.EXPERTS_TOUCHED, Count.EXPERTS_EXPECTED, Count.ACTIVE, Count.KV_ACTIVE,
     Count.HEAD_ACTIVE, Count.INDEX_ACTIVE, Count.COMPRESS_ACTIVE,
-    *OF_REPLICA,
+    *OF_REPLICA, *STORED,
 }  # fmt: skip
 ADDITIVE = [count for count in Count if count not in PER_STEP]
 LENGTHS = (0, 1, 2, 63, 127, 128, 129, 255, 512, 513, 1025, 1026, 4095, 16384, 16385, 1_048_576)

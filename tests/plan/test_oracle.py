@@ -12,7 +12,7 @@ from oracle.rows import forwards
 from oracle.walk import LIMITS, count_forward, region_of, rows_of
 
 from aisim_v41.model.load import load_model
-from aisim_v41.plan.columns import OF_REPLICA
+from aisim_v41.plan.columns import OF_REPLICA, STORED
 from aisim_v41.plan.counts import Count
 from aisim_v41.plan.ledger import Ledger, ledger
 from aisim_v41.plan.plan import Plan
@@ -29,7 +29,7 @@ STEP_COUNTS = {
     "active",
     "kv_active",
     "head_active",
-    *map(str, OF_REPLICA),
+    *map(str, (*OF_REPLICA, *STORED)),
     *ROWS_OF,
 }
 PER_REQUEST = {str(count) for count in Count} - STEP_COUNTS

@@ -138,6 +138,7 @@ def test_packed_holds_every_field_in_order():
         "window_start": 0,
         "prompt_logprobs": 1,
         "image_tokens": 2,
+        "rank": 0,
     }
 
 
