@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from aisim_v41.cli.options import (
     DEFAULT_MODEL,
+    CpOption,
     DecodeOption,
+    DpOption,
     EngineOption,
     EpOption,
     GpuOption,
@@ -50,13 +52,16 @@ def _table_command(
         gpu: GpuOption = "gb300",
         tp: TpOption = 4,
         ep: EpOption = 1,
+        dp: DpOption = 1,
+        cp: CpOption = 1,
         model: ModelOption = DEFAULT_MODEL,
         engine: EngineOption = "paper",
         decoder_replay: ReplayOption = "on",
         changes: SetOption = None,
         json: JsonOption = False,
     ) -> None:
-        parallel, requests = Parallel(tp=tp, ep=ep), requests_from(prefill, decode, verify)
+        parallel = Parallel(tp=tp, ep=ep, dp=dp, cp=cp)
+        requests = requests_from(prefill, decode, verify)
         steps = plans(model, parallel, engine, decoder_replay, changes, requests)
         _show(steps, gpu, table_of, name, left_out, json)
 

@@ -8,7 +8,9 @@ import typer
 
 from aisim_v41.cli.options import (
     DEFAULT_MODEL,
+    CpOption,
     DecodeOption,
+    DpOption,
     EngineOption,
     EpOption,
     GpuOption,
@@ -39,6 +41,8 @@ def estimate(
     gpu: GpuOption = "gb300",
     tp: TpOption = 4,
     ep: EpOption = 1,
+    dp: DpOption = 1,
+    cp: CpOption = 1,
     model: ModelOption = DEFAULT_MODEL,
     engine: EngineOption = "paper",
     decoder_replay: ReplayOption = "on",
@@ -56,12 +60,11 @@ def estimate(
 ) -> None:
     """Time of one step with its band and bounds, where it goes, and the memory verdict."""
     requests = requests_from(prefill, decode, verify)
+    parallel = Parallel(tp=tp, ep=ep, dp=dp, cp=cp)
     hardware = load_hardware(gpu)
     answers = [
         (setting, price(plan, hardware, method, extrapolate=extrapolate))
-        for setting, plan in plans(
-            model, Parallel(tp=tp, ep=ep), engine, decoder_replay, changes, requests
-        )
+        for setting, plan in plans(model, parallel, engine, decoder_replay, changes, requests)
     ]
     if json:
         documents = [{"decoder_replay": s, **_document(answer)} for s, answer in answers]

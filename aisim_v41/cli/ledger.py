@@ -8,7 +8,9 @@ import typer
 
 from aisim_v41.cli.options import (
     DEFAULT_MODEL,
+    CpOption,
     DecodeOption,
+    DpOption,
     EngineOption,
     JsonOption,
     ModelOption,
@@ -28,6 +30,8 @@ def ledger(
     prefill: PrefillOption = None,
     decode: DecodeOption = None,
     verify: VerifyOption = None,
+    dp: DpOption = 1,
+    cp: CpOption = 1,
     model: ModelOption = DEFAULT_MODEL,
     engine: EngineOption = "paper",
     decoder_replay: ReplayOption = "on",
@@ -40,7 +44,8 @@ def ledger(
     """Exact counts of a step, by layer and request."""
     requests = requests_from(prefill, decode, verify)
     documents = []
-    for setting, plan in plans(model, Parallel(), engine, decoder_replay, changes, requests):
+    parallel = Parallel(dp=dp, cp=cp)
+    for setting, plan in plans(model, parallel, engine, decoder_replay, changes, requests):
         counted = count(plan)
         if json:
             frame = counted.to_frame().astype(object)

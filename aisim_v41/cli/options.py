@@ -24,6 +24,12 @@ ModelOption = Annotated[
 GpuOption = Annotated[str, typer.Option("--gpu", help="Packaged name, or a path to a YAML file.")]
 TpOption = Annotated[int, typer.Option("--tp", help="Tensor-parallel GPUs.")]
 EpOption = Annotated[int, typer.Option("--ep", help="Groups of ranks with different experts.")]
+DpOption = Annotated[
+    int, typer.Option("--dp", help="Attention-data-parallel ranks, each with its own requests.")
+]
+CpOption = Annotated[
+    int, typer.Option("--cp", help="Context-parallel ranks, over which rows are dealt.")
+]
 EngineOption = Annotated[
     str, typer.Option("--engine", help="Policy preset: paper, sglang, vllm, atom, trtllm.")
 ]

@@ -59,7 +59,7 @@ def coverage(plan: Plan, hardware: Hardware) -> pd.DataFrame:
     """
     import pandas as pd
 
-    build = compiled_build(plan.model, hardware, plan.parallel, plan.policy)
+    build = compiled_build(plan.model, hardware, plan.running, plan.policy)
     times: dict[_Key, float] = defaultdict(float)
     calls: dict[_Key, float] = defaultdict(float)
     kernels: dict[_Key, tuple[Kernel, float]] = {}
