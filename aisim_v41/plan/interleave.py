@@ -64,8 +64,8 @@ def progression_sum(first: Floats, number: Floats, stride: int, rule: Reach) -> 
         stride: distance of two values.
         rule: g.
 
-    >>> float(progression_sum(np.array([3.0]), np.array([4.0]), 2, Reach(1, 5)))  # 3 + 5 + 5 + 5
-    18.0
+    >>> progression_sum(np.array([3.0]), np.array([4.0]), 2, Reach(1, 5))  # 3 + 5 + 5 + 5
+    array([18.])
     """
     whole = math.lcm(stride, rule.ratio * rule.block)
     parts, rise = whole // stride, whole // rule.ratio
