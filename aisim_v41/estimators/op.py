@@ -65,6 +65,7 @@ class Op:
         load = load_span(compiled, plan.requests)
         below = np.hypot(np.hypot(shorter, load.below_s), latency - low)
         above = np.hypot(np.hypot(longer, load.above_s), high - latency)
+        above = np.hypot(above, _meeting_s(compiled, counted))
         busy = np.zeros(len(RESOURCES))
         for forward in forwards:
             busy += forward.times * (forward.compiled.resource_totals @ forward.counts)
@@ -161,14 +162,37 @@ def op_forwards(build: CompiledBuild, counted: Ledger) -> tuple[OpForward, ...]:
 
 def _slowest(build: CompiledBuild, ranks: Sequence[tuple[ForwardPass, StepCounts]]) -> OpForward:
     """The forward that the others wait for, the first of those that take as long."""
-    one = np.asarray(1.0)
-    counted = [RankCounts(pack(forward.requests), one, counts) for forward, counts in ranks]
-    filled = build.captured.filled_ranks(counted, one_step=True)
+    filled = _filled(build, ranks)
     found = (
         OpForward(build.at(counts), forward.times, counts, uncaptured, forward.rank)
         for (forward, _), (counts, uncaptured) in zip(ranks, filled, strict=True)
     )
     return max(found, key=lambda forward: forward.total_s)
+
+
+def _meeting_s(build: CompiledBuild, counted: Ledger) -> float:
+    """By how much a step may be longer because ranks meet in every layer [s].
+
+    The slowest rank of a layer need not be that of the step; none takes longer there than a rank
+    that has the most of everything.
+    """
+    longer = 0.0
+    for ranks in counted.forwards:
+        if len(ranks) > 1:
+            filled = _filled(build, ranks)
+            most = np.maximum.reduce([counts for counts, _ in filled])
+            slowest = max(float(build.seconds(*one)) for one in filled)
+            longer += max(0.0, float(build.seconds(most, filled[0][1])) - slowest)
+    return longer
+
+
+def _filled(
+    build: CompiledBuild, ranks: Sequence[tuple[ForwardPass, StepCounts]]
+) -> list[tuple[Floats, Mask | None]]:
+    """Counts of every rank with the dummy rows of the graphs that they replay."""
+    one = np.asarray(1.0)
+    counted = [RankCounts(pack(forward.requests), one, counts) for forward, counts in ranks]
+    return build.captured.filled_ranks(counted, one_step=True)
 
 
 def _kernel_errors(forwards: tuple[OpForward, ...]) -> Floats:

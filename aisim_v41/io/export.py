@@ -136,6 +136,8 @@ def _unsayable(step: Any, what: tuple[Request, ...] | StepTotals, latency_s: flo
         return "rows that verify drafts: FPM describes none"
     if any(request.image_tokens for request in what):
         return "rows of images: FPM describes none"
+    if any(request.rank is not None for request in what):
+        return "requests on ranks of their own: a message is that of one rank"
     return "" if what else "no request with new tokens"
 
 

@@ -188,3 +188,18 @@ def test_ranks_and_domains_that_there_are_not():
     small = replace(gpu(), link_domain_gpus=2)
     with pytest.raises(UnsupportedPlanError, match=r"cp = 4 on gb300: .* one link domain"):
         CompiledSol(model(), small, Parallel(cp=4), aisim.policy("sglang"))
+
+
+def test_the_band_holds_ranks_that_meet_in_every_layer():
+    """A prompt on one rank beside long decodes on another: in some layers the other is slower."""
+    mixed = [Request(new_tokens=3000, rank=0), decode(900_000, count=60, rank=1)]
+    policy = aisim.policy("custom", prefill_execution="full_graph")
+    plan = Plan(model(), mixed, Parallel(dp=2), policy)
+    answer = aisim.estimate(plan, gpu(), "op")
+    most = [Request(new_tokens=3000), decode(900_000, count=60)]
+    both = aisim.estimate(Plan(model(), most, Parallel(tp=1), policy), gpu(), "op")
+    assert answer.band_s[1] > answer.latency_s
+    assert answer.latency_s < both.latency_s
+    apart = [replace(request, rank=0, packed=b"") for request in mixed]
+    together = aisim.estimate(replace(plan, requests=apart), gpu(), "op")
+    assert together.latency_s > answer.latency_s
