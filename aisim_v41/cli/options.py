@@ -45,8 +45,9 @@ PrefillOption = Annotated[
     list[str] | None,
     typer.Option(
         "--prefill",
-        metavar="[COUNTx]NEW[@PREFIX]",
-        help="Prompt tokens to compute, after PREFIX computed ones; repeatable.",
+        metavar="[COUNTx]NEW[@PREFIX][:IMAGES]",
+        help="Prompt tokens to compute, after PREFIX computed ones, the first IMAGES of them those "
+        "of images; repeatable.",
     ),
 ]
 DecodeOption = Annotated[
@@ -95,16 +96,20 @@ def whole(text: str, what: str, example: str) -> int:
 
 def _parse(option: str, text: str, kind: Kind) -> Request:
     example = {"prefill": "8192 or 4x8k@32k", "decode": "32x32768", "verify": "8x6@4096"}[kind]
-    head, _, prefix_text = text.lower().partition("@")
+    plain, colon, image_text = text.lower().partition(":")
+    images = whole(image_text, option, "1200:994") if colon else 0
+    head, _, prefix_text = plain.partition("@")
     count_text, times, size_text = head.rpartition("x")
     count = whole(count_text, option, example) if times else 1
     size = whole(size_text, option, example)
     prefix = whole(prefix_text, option, example) if "@" in text else 0
     if kind == "decode":
-        if "@" in text:
+        if "@" in text or colon:
             raise InvalidInputError(f"{option} {text!r}: write [COUNTx]CONTEXT, such as {example}")
         return Request(new_tokens=1, prefix_tokens=size, kind="decode", count=count)
-    return Request(new_tokens=size, prefix_tokens=prefix, kind=kind, count=count)
+    return Request(
+        new_tokens=size, prefix_tokens=prefix, kind=kind, count=count, image_tokens=images
+    )
 
 
 def requests_from(

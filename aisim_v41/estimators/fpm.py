@@ -320,6 +320,11 @@ class Fpm(CompiledStep):
     # --- inside -------------------------------------------------------------------------------
 
     def _counted(self, requests: RequestColumns, *, one_step: bool) -> _Counted:
+        if requests.pictured and self.table.identity.build.modality == "text":
+            raise UnsupportedPlanError(
+                f"table {self.table.identity.slug()} was measured with text: it says nothing of "
+                "steps with image rows; use method='op', or a table of modality image"
+            )
         totals = self.program.count(requests, one_step=one_step).totals
         counts, uncaptured = self.captured.filled(requests, totals, one_step=one_step)
         place = place_of if one_step else places_of

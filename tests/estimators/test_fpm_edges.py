@@ -170,3 +170,11 @@ def test_one_run_tells_the_other_as_well_as_they_agree(replay: bool):
                 apart.append(abs(times[other, record.point] / record.latency_ms - 1))
     assert len(told) == (74 if replay else 76)
     assert sum(told) <= sum(apart) * (1 + 1e-9)
+
+
+def test_a_table_of_text_says_nothing_of_images():
+    fpm = Fpm(table(measured()), MODEL, GB300)
+    picture = Request(new_tokens=1024, image_tokens=994)
+    for ask in (fpm.predict, fpm):
+        with pytest.raises(UnsupportedPlanError, match="was measured with text"):
+            ask([picture])
