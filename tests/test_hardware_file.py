@@ -64,6 +64,8 @@ def refusal_of(folder: Path, raw: object) -> str:
     return refusal(path)
 
 
+WHERE = {"kind": "measured", "source": "a run", "date": "2026-11"}
+
 WRONG_VALUES = [
     # (figure, value, what the message must say besides the path)
     ("memory.hbm_bandwidth_tb_per_s", 0, "between 0.05 and 50 TB/s; give TB/s, not GB/s, found 0"),
@@ -159,6 +161,14 @@ WRONG_FORMS: list[tuple[dict[str, Any], str]] = [
     (
         {"host.memory_shared_by_gpus": DROP},
         "host: memory_gb is given without memory_shared_by_gpus; add how many GPUs share it",
+    ),
+    (
+        {"host.disk_reads_per_s": {"value": 500_000, **WHERE}},
+        "host: disk_reads_per_s is given without disk_gb_per_s; add the rate",
+    ),
+    (
+        {"host.disk_gb_per_s": {"value": 6_000_000_000, **WHERE}},
+        "host.disk_gb_per_s.value: must be between 0.5 and 10000 GB/s",
     ),
     (
         {"links.host_link_gb_per_s": DROP},
@@ -379,3 +389,22 @@ def test_damage_to_the_text_gives_a_typed_error_or_a_plausible_gpu(tmp_path: Pat
         path.write_bytes(text)
         refused += loaded_or_refused(path) is not None
     assert TEXT_ROUNDS * 0.4 < refused < TEXT_ROUNDS
+
+
+def test_disks_of_a_host_are_shared_by_its_gpus(tmp_path: Path) -> None:
+    """Two GPUs of a Grace: 6 GB/s are 3 each, a million reads half a million."""
+    disks = {
+        "host.disk_gb_per_s": {"value": 6, **WHERE},
+        "host.disk_reads_per_s": {"value": 1_000_000, **WHERE},
+    }
+    path = tmp_path / "good.json"
+    path.write_text(json.dumps(changed(SHEETS["gb300"], disks)), encoding="utf-8")
+    with_disks = load_hardware(path)
+    assert (with_disks.disk_bytes_per_s, with_disks.disk_reads_per_s) == (3 * G, 500_000)
+    assert load_hardware("gb300").disk_bytes_per_s is None
+    path.write_text(
+        json.dumps(changed(SHEETS["gb10"], disks | {"host.disk_gb_per_s": {"value": None, **WHERE},
+                   "host.disk_reads_per_s": {"value": None, **WHERE}})),
+        encoding="utf-8",
+    )  # fmt: skip
+    assert load_hardware(path).disk_bytes_per_s is None

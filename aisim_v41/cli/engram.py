@@ -115,7 +115,10 @@ def engram(
             raise InvalidInputError("--decoder-replay both: must be on or off here")
         ((_, plan),) = settings
         if counted is not None:
-            plan = _with_share(plan, counted, changes)
+            plan = _with_shares(plan, counted, changes)
+            if cache_mib is not None:
+                size = whole(cache_mib, "--cache-mib", "1k")
+                plan = replace(plan, policy=plan.policy.with_overrides(engram_cache_mib=size))
         named = {"engram_prefetch": prefetch, "engram_hit_share": hit_share}
         chosen = {name: value for name, value in named.items() if value is not None}
         plan = replace(plan, policy=plan.policy.with_overrides(**chosen))
@@ -154,7 +157,7 @@ def _one_line(path: Path) -> list[int]:
     return [item for line in token_ids(path) for item in line]
 
 
-def _with_share(plan: Plan, counted: TextCount, changes: list[str] | None) -> Plan:
+def _with_shares(plan: Plan, counted: TextCount, changes: list[str] | None) -> Plan:
     """The plan with the text's shares, unless one was given."""
     shares = {"engram_distinct_share": counted.rows.distinct_share}
     if counted.cache is not None:

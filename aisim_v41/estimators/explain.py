@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from aisim_v41.estimators.resources import Resource
 from aisim_v41.estimators.result import Estimate
 from aisim_v41.plan.ledger_text import changed_lines
 from aisim_v41.units import GB, MILLISECOND, TFLOP_PER_S
 
 SHOWN_OPERATORS = 12
+NOT_EVERYWHERE = (Resource.NETWORK, Resource.HOST_LINK, Resource.DISK)
+"""Resources that are shown where a step uses them."""
 
 
 def explain(estimate: Estimate) -> str:
@@ -37,7 +40,13 @@ def explain(estimate: Estimate) -> str:
         "",
         *_parts(estimate),
         *_evidence(estimate),
-        "busy: " + ", ".join(f"{name} {share:.0%}" for name, share in estimate.utilisation.items()),
+        "busy: "
+        + ", ".join(
+            f"{name} {share:.0%}"
+            for name, share in estimate.utilisation.items()
+            if share or name not in NOT_EVERYWHERE
+        ),
+        *_rows_from_elsewhere(estimate),
         "",
         f"{'operator':<22}{'calls':>6}{'ms':>9}{'TFLOP':>9}{'GB':>9}  bound",
     ]
@@ -71,6 +80,22 @@ def _parts(estimate: Estimate) -> list[str]:
     if len(parts) == 1:
         return []
     return [", then ".join(f"{name} {milliseconds:.3f} ms" for name, milliseconds in parts.items())]
+
+
+def _rows_from_elsewhere(estimate: Estimate) -> list[str]:
+    """What moving Engram rows takes, whether or not layers hide it; nothing where none move."""
+    moved = [
+        f"{name} {estimate.resource_s[name] / MILLISECOND:.3f} ms at peak"
+        for name in (Resource.HOST_LINK, Resource.DISK)
+        if estimate.resource_s[name]
+    ]
+    if not moved:
+        return []
+    policy = estimate.plan.policy
+    return [
+        f"Engram rows ({policy.engram_residency}, prefetch {policy.engram_prefetch}): "
+        + ", ".join(moved)
+    ]
 
 
 def _evidence(estimate: Estimate) -> list[str]:

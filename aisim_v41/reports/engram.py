@@ -12,6 +12,7 @@ from aisim_v41.errors import InvalidInputError
 from aisim_v41.estimators.engram import EngramReport, ModuleTransfer, engram
 from aisim_v41.hardware import Hardware
 from aisim_v41.memory.host import disk_terms, host_memory, table_parts
+from aisim_v41.memory.row_cache import cache_on_gpu
 from aisim_v41.memory.terms import total
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.ledger_text import changed_lines
@@ -30,7 +31,7 @@ class TableMemory:
     """Where the bytes of the tables are.
 
     Args:
-        gpu_bytes: in the memory of one GPU [B].
+        gpu_bytes: in the memory of one GPU, caches of rows included [B].
         host_bytes: on all hosts of the replica together [B].
         disk_bytes: on disk [B].
     """
@@ -132,8 +133,9 @@ def table_memory(plan: Plan, hardware: Hardware) -> TableMemory:
         host.unified and policy.engram_residency != "disk"
     )
     mapping = Parallel() if policy.engram_residency == "host_shared" else parallel
+    cache = total(cache_on_gpu(model, policy, unified=host.unified))
     return TableMemory(
-        gpu_bytes=sum(table_parts(model, mapping, policy)) if on_gpu else 0,
+        gpu_bytes=cache + (sum(table_parts(model, mapping, policy)) if on_gpu else 0),
         host_bytes=host.bytes,
         disk_bytes=total(disk_terms(model, policy)),
     )

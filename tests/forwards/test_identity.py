@@ -75,6 +75,10 @@ def test_execution_of_an_eager_run():
         ({"speculation": "dspark", "decode_execution": "full_graph", "verify_lengths": "ragged"},
          {"draft_tokens", "decode_graph_sizes", "verify_graph_sizes", "graph_size_counts",
           "verify_lengths"}, set()),
+        ({"engram_prefetch": "none", "engram_cache_mib": 64}, set(), set()),
+        ({"engram_residency": "host_shared"}, {"engram_prefetch"}, set()),
+        ({"engram_residency": "disk", "engram_cache_mib": 64},
+         {"engram_prefetch", "engram_cache_mib"}, set()),
     ],
 )  # fmt: skip
 def test_fields_stand_where_they_act(overrides, come, go):
@@ -95,7 +99,11 @@ def test_an_exact_replay_has_no_budget():
 
 def test_memory_and_assumptions_leave_the_identity_alone():
     same = identity(
-        max_requests=7, memory_fraction=0.5, expert_popularity=0.0, engram_distinct_share=0.5
+        max_requests=7,
+        memory_fraction=0.5,
+        expert_popularity=0.0,
+        engram_distinct_share=0.5,
+        engram_hit_share=0.5,
     )
     assert same == identity()
     assert hash(same) == hash(identity())

@@ -9,10 +9,11 @@ import pytest
 
 from aisim_v41.hardware import Hardware, load_hardware
 from aisim_v41.memory.capacity import CapacityReport, capacity
+from aisim_v41.memory.terms import Place, total
 from aisim_v41.model.description import Model
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.policy import policy
-from aisim_v41.units import GIB
+from aisim_v41.units import GIB, MIB
 
 TABLES = 202_758_032_400
 
@@ -114,3 +115,33 @@ def test_unified_memory_is_one_budget(model: Model) -> None:
     assert host.host.bytes == 0
     assert host.weights_bytes == here.weights_bytes
     assert "shared with the GPU" in host.host.verdict
+
+
+# --- caches of hot rows --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("residency", "gpu_mib", "host_mib"),
+    [("hbm", 0, 0), ("host_sharded", 512, 0), ("host_shared", 512, 0), ("disk", 0, 4 * 512)],
+)
+def test_a_cache_is_where_rows_come_next(
+    model: Model, residency: str, gpu_mib: int, host_mib: int
+) -> None:
+    """Of host tables in GPU memory, of tables on disk in host memory, once a rank."""
+
+    def places(size: int) -> tuple[int, int, int]:
+        overrides = {"engram_residency": residency, "engram_cache_mib": size}
+        found = report(model, load_hardware("b200"), **overrides)
+        return total(found.budget.charged), found.host.bytes, found.kv_bytes
+
+    (with_gpu, with_host, with_kv), (gpu, host, kv) = places(512), places(0)
+    assert with_gpu - gpu == kv - with_kv == gpu_mib * MIB
+    assert with_host - host == host_mib * MIB
+
+
+def test_where_there_is_one_memory_every_cache_is_in_it(model: Model) -> None:
+    spark = load_hardware("gb10")
+    for residency in ("host_shared", "disk"):
+        found = report(model, spark, engram_residency=residency, engram_cache_mib=64)
+        (term,) = (term for term in found.terms if term.name == "cache of Engram rows")
+        assert (term.bytes, term.place) == (64 * MIB, Place.GPU)
