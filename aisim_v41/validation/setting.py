@@ -218,8 +218,8 @@ def lean_policy(case: Case, *, decoder_replay: bool, hit_without_window: bool) -
 def preset_policy(case: Case, *, decoder_replay: bool, hit_without_window: bool) -> RuntimePolicy:
     """What a user gets for the engine of a case, with the replays, Engram and build of the case."""
     residency = case.policy.engram or case.take.get("engram", "hbm")
-    # What a cache in front of the disk has is not stated, nor how fast the disk is: all is taken
-    # to be in the cache, where the file of the GPU has no disk.
+    # What a cache in front of the disk has is not stated: nothing, or all of it where the file of
+    # the GPU has no disk either.
     unknown = residency == "disk" and load_hardware(case.gpu).disk_bytes_per_s is None
     anchor = case.policy.late_anchor or ANCHORS.get(case.engine)
     stated = {} if anchor is None else {"replay_anchor": anchor}
