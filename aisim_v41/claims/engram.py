@@ -1,7 +1,6 @@
 """Claims on Engram: shapes, table bytes, its hash, rows read for a token, all-reduces by residency.
 
 Source of the figures: technical report §2.4.2; SGLang cookbook and LMSYS blog; fact sheet §4.6.
-What a residency costs in time needs a later issue.
 """
 
 from __future__ import annotations
