@@ -124,11 +124,12 @@ def collector_case(compiled: CompiledOp, kernel: Kernel, counts: Floats) -> str:
         sizes = {"dtype": dtype, "outputs": of("outputs"), "inputs": of("inputs")} | sizes
     elif law.kind is LawKind.EXPERTS:
         name = "routed_experts"
-        width = model.experts.width
+        width, groups = model.experts.width, compiled.parallel.ep
         sizes = {
             "dtype": kernel.evidence.binding.key.partition(".")[2], "hidden": model.hidden,
-            "expert_width": width, "tensor_parallel": compiled.parallel.tp,
-            "experts_routed": of("routed"), "experts_per_token": of("top_k"),
+            "expert_width": width, "tensor_parallel": compiled.parallel.expert_slices,
+            **({"expert_parallel": groups} if groups > 1 else {}),
+            "experts_routed": of("routed") * groups, "experts_per_token": of("top_k") * groups,
         } | sizes | {"touched": of("touched")}  # fmt: skip
     elif law.kind is LawKind.ATTENTION:
         name = "sparse_attention"
