@@ -12,7 +12,8 @@ from aisim_v41.model.description import Model
 from aisim_v41.model.earlier import require_step_model
 from aisim_v41.model.load import load_model
 from aisim_v41.model.parallel import Parallel
-from aisim_v41.model.sharding import ShardingRules
+from aisim_v41.model.precision import ROLES
+from aisim_v41.model.sharding import ShardingRules, StoredAs
 from aisim_v41.plan.plan import Plan
 from aisim_v41.plan.policy import RuntimePolicy, policy
 from aisim_v41.plan.request import Kind, Request
@@ -38,7 +39,13 @@ ReplayOption = Annotated[
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="Change a policy field; repeatable."),
+    typer.Option(
+        "--set",
+        "--format",
+        metavar="FIELD=VALUE",
+        help="Change a policy field, or the number format of a role (main_kv=fp8_e4m3+32); "
+        "repeatable.",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 PrefillOption = Annotated[
@@ -169,13 +176,21 @@ def overrides(changes: list[str] | None) -> dict[str, Any]:
     defaults = RuntimePolicy(name="", revision="")
     known = {f.name: getattr(defaults, f.name) for f in fields(RuntimePolicy)}
     known |= {f.name: getattr(defaults.sharding, f.name) for f in fields(ShardingRules)}
+    formats: list[str] = []
     for change in changes or []:
         name, equals, text = change.partition("=")
         if not equals:
             raise InvalidInputError(f"--set {change!r}: must be FIELD=VALUE")
+        if name in ROLES and (name not in known or text not in list(StoredAs)):
+            formats.append(change)
+            if name in known:  # wo_a: a format of its own is not widened at load
+                found[name] = StoredAs.CHECKPOINT.value
+            continue
         if name in _OWN_OPTIONS:
             raise InvalidInputError(f"--set {change}: use {_OWN_OPTIONS[name]}")
         found[name] = _typed(name, text, known.get(name))
+    if formats:
+        found["formats"] = ",".join([*filter(None, [found.get("formats", "")]), *formats])
     return found
 
 

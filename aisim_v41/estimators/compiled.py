@@ -38,6 +38,7 @@ from aisim_v41.plan.compatibility import (
     check_requests,
     check_speculation,
     pack,
+    stored_model,
 )
 from aisim_v41.plan.counting import LedgerProgram, RankCounts
 from aisim_v41.plan.counts import Count
@@ -210,6 +211,7 @@ class CompiledGraph(CompiledStep):
         fusion: Fusion | None = None,
     ) -> None:
         require_step_model(model)
+        model = stored_model(model, policy)
         check_policy(policy, parallel, hardware.architecture)
         check_mapping_is_modelled(parallel)
         check_split(policy, parallel)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from aisim_v41.estimators.compiled import CompiledGraph, CompiledStep, Floats
 from aisim_v41.estimators.execution import HostPath
 from aisim_v41.estimators.op_evidence import Kernel, KernelEvidence, evidence_of
+from aisim_v41.estimators.op_formats import foreign_format
 from aisim_v41.estimators.op_inventory import as_built, on_streams, policy_of
 from aisim_v41.estimators.op_laws import Routing, bindings_of
 from aisim_v41.estimators.op_prices import TaskPrices
@@ -132,8 +134,10 @@ class CompiledOp(CapturedStep, CompiledGraph):
         plain = bindings_of(
             task, self.price(task), self.hardware, self.engine, self.model, self.routing
         )
+        foreign = foreign_format(task, self.model)
         for binding in as_built(plain, task, self.inventory):
-            yield from evidence_of(binding, self.calibration, self.hardware)
+            for evidence in evidence_of(binding, self.calibration, self.hardware):
+                yield replace(evidence, foreign=foreign) if foreign else evidence
 
     def task_seconds(self, counts: Floats) -> Floats:
         """Seconds of one call of every distinct task: [tasks] or [tasks, steps]; never below its

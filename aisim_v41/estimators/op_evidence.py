@@ -28,15 +28,19 @@ from aisim_v41.ops.operator import Task
 from aisim_v41.plan.columns import ACTIVITY, Column
 
 Tag = Literal[
-    "measured", "interpolated", "calibrated", "sibling", "default", "extrapolated", "theoretical"
+    "measured", "interpolated", "calibrated", "sibling", "default", "extrapolated", "rescaled",
+    "theoretical",
 ]
 """Kinds of evidence, best first. "extrapolated" is a law beyond the sizes that it was fitted to,
-"theoretical" the peak rates where there is no law."""
+"rescaled" one of another number format, "theoretical" the peak rates where there is no law."""
 PEAK_ERROR = 0.75
 """90 % error of a kernel without a law: it may take four times what the peak rates say."""
 EXTRAPOLATION_PENALTY = 0.10
 """Added to the 90 % error of a law beyond its sizes. Laws of products fitted without the largest
 four-fold of rows, or without the narrowest or widest matrices, miss those by up to .07 more."""
+RESCALING_PENALTY = 0.25
+"""Added to the 90 % error of a law of another number format (docs/assumptions.md, "Formats by
+role")."""
 SHAPE = ("outputs", "inputs")
 """Sizes of a kernel that do not vary from step to step."""
 
@@ -72,12 +76,14 @@ class KernelEvidence:
         law: what prices it where nothing is measured.
         curve: measured rows of the same kernel along its rows or its message; None without.
         per_row: size along the curve of one row.
+        foreign: the format that is asked for, where its law is of another one.
     """
 
     binding: Binding
     law: CalibratedLaw
     curve: MeasuredCurve | None = None
     per_row: float = 1.0
+    foreign: str = ""
 
     @property
     def rows_column(self) -> Column | None:
@@ -103,6 +109,8 @@ class KernelEvidence:
     def tag(self, rows: float) -> tuple[Tag, float, str]:
         """Kind of evidence for a call of so many rows, its 90 % error, and what is exceeded."""
         curve = self.curve
+        if self.foreign and self.law.origin != "theoretical":
+            return "rescaled", self.law.error_p90 + RESCALING_PENALTY, self.foreign
         if curve is not None and curve.inside(rows * self.per_row):
             if curve.measured(rows * self.per_row):
                 return "measured", LEAST_ERROR, ""

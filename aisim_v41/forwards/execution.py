@@ -80,6 +80,10 @@ def _returns_every_row(policy: RuntimePolicy) -> bool:
     return policy.exchange_return != "reduce_scatter"
 
 
+def _reformats(policy: RuntimePolicy) -> bool:
+    return policy.formats != ""
+
+
 EXECUTION: Final[Mapping[str, When]] = {
     "decoder_replay": _always,
     "replay_tail_rows": _replays_a_budget,
@@ -123,6 +127,7 @@ EXECUTION: Final[Mapping[str, When]] = {
     "engram_cache_mib": _caches_rows,
     "speculation": _always,
     "draft_tokens": _drafts,
+    "formats": _reformats,
 }
 """Policy fields that change what runs, and when they act. Those of the sharding rules always do,
 copies of experts where there are any."""

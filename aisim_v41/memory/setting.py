@@ -12,7 +12,7 @@ from aisim_v41.memory.workspace import LargestStep
 from aisim_v41.model.description import Model
 from aisim_v41.model.earlier import require_step_model
 from aisim_v41.model.parallel import Parallel
-from aisim_v41.plan.compatibility import check_policy
+from aisim_v41.plan.compatibility import check_policy, stored_model
 from aisim_v41.plan.policy import RuntimePolicy
 
 _MOST_REQUESTS = 1 << 30
@@ -71,6 +71,7 @@ class Setting:
         _check("hosts", self.hosts, self.parallel.gpus, "hosts, one GPU each at least")
         if self.host_memory_bytes is not None:
             _check("host_memory_bytes", self.host_memory_bytes, _MOST_BYTES, "bytes")
+        object.__setattr__(self, "model", stored_model(self.model, self.policy))
         check_policy(self.policy, self.parallel, self.hardware.architecture)
 
     @property

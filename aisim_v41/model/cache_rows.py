@@ -14,6 +14,7 @@ from fractions import Fraction
 from aisim_v41.errors import InvalidInputError, MissingProfileError, nearest
 from aisim_v41.model.description import Model
 from aisim_v41.model.formats import BF16, FP8, FP32, RowFormat, RowPart
+from aisim_v41.model.precision import Precision
 
 E2M1_BITS = 4
 E4M3_BITS = 8
@@ -140,7 +141,7 @@ CACHE_LAYOUTS: tuple[str, ...] = tuple(_LAYOUTS)
 
 
 def cache_rows(model: Model, layout: str) -> CacheRows:
-    """Rows of a named layout at this model's widths.
+    """Rows of a named layout at this model's widths; roles that a policy set have their own.
 
     Raises:
         MissingProfileError: no layout has that name.
@@ -157,12 +158,20 @@ def cache_rows(model: Model, layout: str) -> CacheRows:
         )
     main, window, index = _LAYOUTS[layout]
     values, rope = model.attention.head_dim, model.attention.rope_dim
+    keys = 0 if model.indexer is None else model.indexer.head_dim
+    given = model.formats.roles
     return CacheRows(
         name=layout,
-        main=main(values, rope),
-        window=window(values, rope),
-        index=_NO_KEY if model.indexer is None else index(model.indexer.head_dim),
+        main=main(values, rope) if given.main_kv is None else given.main_kv.row(values),
+        window=window(values, rope) if given.window_kv is None else given.window_kv.row(values),
+        index=_key_row(keys, index, given.index_key),
     )
+
+
+def _key_row(values: int, of_layout: _Key, given: Precision | None) -> RowFormat:
+    if not values:
+        return _NO_KEY
+    return of_layout(values) if given is None else given.row(values)
 
 
 def global_kv_bytes_per_token(model: Model, rows: CacheRows) -> Fraction:

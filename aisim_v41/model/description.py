@@ -5,10 +5,11 @@ Nothing here knows of tokens, time, GPUs or files. `aisim_v41.model.load` makes 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aisim_v41.model.formats import Format
 from aisim_v41.model.layers import Layer, LayerKind
+from aisim_v41.model.precision import AS_STORED, RoleFormats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +138,42 @@ class StoredFormats:
     """Unquantised matrices and norms (BF16)."""
     wide: Format
     """Coefficients, sinks and biases (FP32)."""
+    roles: RoleFormats = AS_STORED
+    """Formats that a policy puts in place of those (`aisim_v41.model.reformatted`)."""
+
+    @property
+    def dense(self) -> Format:
+        """Projections, as they are loaded."""
+        return self.linear if self.roles.dense is None else self.roles.dense.matrix()
+
+    @property
+    def output_down(self) -> Format:
+        """Grouped output projection, as it is loaded."""
+        return self.dense if self.roles.wo_a is None else self.roles.wo_a.matrix()
+
+    @property
+    def routed(self) -> Format:
+        """Routed experts, as they are loaded."""
+        given = self.roles.expert_weights
+        return self.experts if given is None else given.matrix()
+
+    @property
+    def engram_rows(self) -> Format:
+        """Engram tables, as they are loaded."""
+        return self.table if self.roles.engram_rows is None else self.roles.engram_rows.matrix()
+
+    @property
+    def head(self) -> Format:
+        """Output head, as it is loaded."""
+        return self.plain if self.roles.head is None else self.roles.head.matrix()
+
+    @property
+    def of_draft(self) -> StoredFormats:
+        """Formats of the draft blocks: those of the checkpoint, or the one given for them."""
+        given = self.roles.draft
+        if given is None:
+            return replace(self, roles=AS_STORED)
+        return replace(self, linear=given.matrix(), experts=given.matrix(), roles=AS_STORED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,7 +76,7 @@ def global_tensors(model: Model) -> Mapping[str, Tensor]:
     shapes: tuple[Shape, ...] = (
         ("embed", TensorGroup.EMBEDDING, vocab, hidden, plain, Split.EMBEDDING, 1),
         ("norm", TensorGroup.NORM, 1, hidden, plain, Split.REPLICATED, 1),
-        ("head", TensorGroup.HEAD, vocab, hidden, plain, Split.VOCABULARY, 1),
+        ("head", TensorGroup.HEAD, vocab, hidden, model.formats.head, Split.VOCABULARY, 1),
     )
     return {shape[0]: placed(shape, "") for shape in shapes}
 

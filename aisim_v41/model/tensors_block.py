@@ -75,7 +75,7 @@ def block_shapes(
 
 
 def _attention(hidden: int, attention: Attention, formats: StoredFormats) -> Iterator[Shape]:
-    group, linear = TensorGroup.ATTENTION, formats.linear
+    group, linear = TensorGroup.ATTENTION, formats.dense
     query_width = attention.heads * attention.head_dim
     latent_width = attention.o_groups * attention.o_rank
     replicated, by_head, by_input = Split.REPLICATED, Split.OUTPUT_ROWS, Split.INPUT_COLUMNS
@@ -84,13 +84,13 @@ def _attention(hidden: int, attention: Attention, formats: StoredFormats) -> Ite
     yield "attn.wkv", group, attention.head_dim, hidden, linear, replicated, 1
     # Block diagonal: each of o_groups groups maps its own heads to o_rank outputs.
     group_width = query_width // attention.o_groups
-    yield "attn.wo_a", group, latent_width, group_width, linear, by_head, 1
+    yield "attn.wo_a", group, latent_width, group_width, formats.output_down, by_head, 1
     yield "attn.wo_b", group, hidden, latent_width, linear, by_input, 1
     yield "attn.attn_sink", group, attention.heads, 1, formats.wide, by_head, 1
 
 
 def _experts(hidden: int, experts: Experts, formats: StoredFormats) -> Iterator[Shape]:
-    routed, width, stored = TensorGroup.ROUTED_EXPERTS, experts.width, formats.experts
+    routed, width, stored = TensorGroup.ROUTED_EXPERTS, experts.width, formats.routed
     rows, columns = Split.EXPERT_ROWS, Split.EXPERT_COLUMNS
     yield "ffn.experts.w1", routed, width, hidden, stored, rows, experts.routed
     yield "ffn.experts.w2", routed, hidden, width, stored, columns, experts.routed
@@ -98,9 +98,9 @@ def _experts(hidden: int, experts: Experts, formats: StoredFormats) -> Iterator[
     if experts.shared:
         shared, width = TensorGroup.SHARED_EXPERTS, experts.shared * experts.width
         rows, columns = Split.SHARED_EXPERT_ROWS, Split.SHARED_EXPERT_COLUMNS
-        yield "ffn.shared_experts.w1", shared, width, hidden, formats.linear, rows, 1
-        yield "ffn.shared_experts.w2", shared, hidden, width, formats.linear, columns, 1
-        yield "ffn.shared_experts.w3", shared, width, hidden, formats.linear, rows, 1
+        yield "ffn.shared_experts.w1", shared, width, hidden, formats.dense, rows, 1
+        yield "ffn.shared_experts.w2", shared, hidden, width, formats.dense, columns, 1
+        yield "ffn.shared_experts.w3", shared, width, hidden, formats.dense, rows, 1
 
 
 def _router(
@@ -174,7 +174,7 @@ def indexer_shapes(
         else ()
     )
     return (
-        ("attn.indexer.wq_b", group, query_width, attention.q_rank, formats.linear, by_head, 1),
+        ("attn.indexer.wq_b", group, query_width, attention.q_rank, formats.dense, by_head, 1),
         ("attn.indexer.weights_proj", group, indexer.heads, hidden, plain, by_head, 1),
         *keys,
     )
@@ -189,8 +189,8 @@ def engram_shapes(
     rows, table = engram.rows[module], TensorGroup.ENGRAM_TABLE
     outputs = (streams + 1) * hidden
     return (
-        ("engram.embed", table, rows, engram.head_dim, formats.table, Split.TABLE_ROWS, 1),
-        ("engram.wkv", group, outputs, engram.width, formats.linear, replicated, 1),
+        ("engram.embed", table, rows, engram.head_dim, formats.engram_rows, Split.TABLE_ROWS, 1),
+        ("engram.wkv", group, outputs, engram.width, formats.dense, replicated, 1),
         ("engram.q_weight", group, streams, hidden, formats.plain, replicated, 1),
         ("engram.k_weight", group, streams, hidden, formats.plain, replicated, 1),
     )

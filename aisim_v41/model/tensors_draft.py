@@ -30,7 +30,7 @@ def _block(model: Model, draft: Draft, block: int) -> Mapping[str, Tensor]:
         attention=model.attention,
         experts=draft.experts,
         hyper=model.hyper,
-        formats=model.formats,
+        formats=model.formats.of_draft,
         image_router_bias=model.vision is not None,
     )
     tensors = {shape[0]: _as_draft(placed(shape, prefix)) for shape in common}
@@ -45,7 +45,7 @@ def _as_draft(tensor: Tensor) -> Tensor:
 
 def _heads(model: Model, draft: Draft, block: int) -> Iterator[Shape]:
     group, replicated, hidden = TensorGroup.DRAFT_HEADS, Split.REPLICATED, model.hidden
-    linear, plain = model.formats.linear, model.formats.plain
+    linear, plain = model.formats.of_draft.linear, model.formats.plain
     if block == 0:
         taps_width = len(draft.taps) * hidden
         yield "main_proj", group, hidden, taps_width, linear, replicated, 1

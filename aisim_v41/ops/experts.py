@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aisim_v41.arithmetic import Arithmetic
 from aisim_v41.model.tensor import Tensor
 from aisim_v41.ops.operator import Family, Operator, on_share
 from aisim_v41.ops.projections import activation_bytes, projection, stored_arithmetic
-from aisim_v41.ops.rank import BF16_BYTES, FP8_BYTES, FP32_BYTES, Rank
+from aisim_v41.ops.rank import BF16_BYTES, FP32_BYTES, Rank
 from aisim_v41.plan.counts import Count
 from aisim_v41.units import FLOP_PER_MAC
 
@@ -69,7 +68,7 @@ def routed_experts(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
     its part of every row's sum.
     """
     matrices = [weights[role] for role in ROUTED]
-    chosen = Arithmetic(rank.policy.expert_arithmetic)
+    chosen = rank.expert_arithmetic
     hidden = rank.model.hidden
     work = sum(FLOP_PER_MAC * m.rows * m.columns for m in matrices)
     per_row: float = work * rank.model.experts.top_k
@@ -84,7 +83,7 @@ def routed_experts(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
         flops={chosen: per_row * Count.REPLICA_ROWS},
         weights=one_expert * rank.distinct_experts,
         inputs={
-            "quantised": hidden * FP8_BYTES * read * Count.REPLICA_ROWS,
+            "quantised": hidden * rank.expert_input_bytes * read * Count.REPLICA_ROWS,
             "routing": rank.model.experts.top_k * 2 * FP32_BYTES * read * Count.REPLICA_ROWS,
         },
         outputs={"routed": hidden * BF16_BYTES * written * Count.REPLICA_ROWS},

@@ -12,15 +12,18 @@ from aisim_v41.ops.rank import BF16_BYTES, FP8_BYTES
 from aisim_v41.plan.counts import Count
 from aisim_v41.units import FLOP_PER_MAC
 
+_ARITHMETIC = {4: Arithmetic.MXFP4_MXFP8, 8: Arithmetic.FP8}
+"""By the bits of a stored weight; inputs are FP8."""
+
 
 def stored_arithmetic(tensor: Tensor) -> Arithmetic:
     """Arithmetic of a product whose weights are used as they are stored."""
-    return Arithmetic.FP8 if tensor.format.element_bits == 8 else Arithmetic.BF16
+    return _ARITHMETIC.get(tensor.format.element_bits, Arithmetic.BF16)
 
 
 def activation_bytes(tensor: Tensor) -> float:
-    """Bytes [B] of one input value: FP8 with scales beside FP8 weights, else BF16."""
-    return FP8_BYTES if tensor.format.element_bits == 8 else BF16_BYTES
+    """Bytes [B] of one input value: FP8 with scales beside 4-bit or FP8 weights, else BF16."""
+    return FP8_BYTES if tensor.format.element_bits in _ARITHMETIC else BF16_BYTES
 
 
 def projection(

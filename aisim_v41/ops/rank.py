@@ -80,6 +80,17 @@ class Rank:
         return self.parallel.expert_ranks if over_all else self.tp
 
     @property
+    def expert_arithmetic(self) -> Arithmetic:
+        """In which routed experts multiply."""
+        return expert_arithmetic(self.model, self.policy)
+
+    @property
+    def expert_input_bytes(self) -> float:
+        """Bytes [B] of one value that routed experts read."""
+        given = self.model.formats.roles.expert_activations
+        return FP8_BYTES if given is None else given.value_bytes
+
+    @property
     def own_heads(self) -> int:
         """Query heads of this rank."""
         return self.model.attention.heads // self.tp
@@ -113,6 +124,24 @@ class Rank:
             role: local(tensor, self.parallel, self.policy.sharding)
             for role, tensor in global_tensors(self.model).items()
         }
+
+
+def expert_arithmetic(model: Model, policy: RuntimePolicy) -> Arithmetic:
+    """In which routed experts multiply: the policy's choice, or what their formats allow.
+
+    Without formats of the policy's own that is ``expert_arithmetic``. With them it is the class of
+    both operands, unless ``expert_arithmetic`` says that they are dequantised ("bf16").
+    """
+    roles = model.formats.roles
+    if policy.expert_arithmetic == "bf16" or not (roles.expert_weights or roles.expert_activations):
+        return Arithmetic(policy.expert_arithmetic)
+    weights = model.formats.routed.element_bits
+    inputs = 8 if roles.expert_activations is None else roles.expert_activations.bits
+    if max(weights, inputs) > 8:
+        return Arithmetic.BF16
+    if weights == inputs:
+        return Arithmetic.FP4 if weights == 4 else Arithmetic.FP8
+    return Arithmetic.MXFP4_MXFP8
 
 
 def rank_of(

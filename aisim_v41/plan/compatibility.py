@@ -20,6 +20,7 @@ from aisim_v41.errors import (
 )
 from aisim_v41.model.description import Model
 from aisim_v41.model.parallel import Parallel
+from aisim_v41.model.reformatted import reformatted
 from aisim_v41.plan.conflicts import CONFLICTS, Conflict
 from aisim_v41.plan.dealing import check_ranks
 from aisim_v41.plan.mappings import check_interleaved
@@ -95,6 +96,41 @@ def _conflicts(
 
 def _other_side(conflict: Conflict, architecture: str | None) -> str:
     return f"{conflict.second} ({architecture})" if conflict.where else conflict.second
+
+
+def stored_model(model: Model, policy: RuntimePolicy) -> Model:
+    """The model with the policy's number formats, where kernels could multiply them.
+
+    Raises:
+        UnsupportedPlanError: operands of no common arithmetic, naming the field that widens them.
+    """
+    formats = policy.role_formats
+    if formats.wo_a is not None and policy.sharding.wo_a == "bf16" and formats.wo_a.bits < 16:
+        raise UnsupportedPlanError(
+            f"formats wo_a={formats.wo_a} and wo_a='bf16' exclude each other: the engine widens it "
+            "at load; use wo_a='checkpoint'"
+        )
+    narrowest = {"fp4": 4, "fp4_or_bf16": 4, "fp8": 8}.get(policy.index_arithmetic, 16)
+    if formats.index_key is not None and formats.index_key.bits > narrowest:
+        wider = "'fp8' or 'bf16'" if formats.index_key.bits == 8 else "'bf16'"
+        raise UnsupportedPlanError(
+            f"formats index_key={formats.index_key} and "
+            f"index_arithmetic={policy.index_arithmetic!r} exclude each other: keys are wider than "
+            f"the product; use index_arithmetic={wider}"
+        )
+    given = formats.expert_activations
+    weights = (
+        formats.expert_weights.bits
+        if formats.expert_weights
+        else model.formats.experts.element_bits
+    )
+    if given is not None and given.bits < weights and policy.expert_arithmetic != "bf16":
+        raise UnsupportedPlanError(
+            f"formats expert_activations={given} with expert weights of {weights} bits: no GPU "
+            "multiplies inputs narrower than the weights; use expert_arithmetic='bf16' "
+            "(dequantised), or wider activations"
+        )
+    return reformatted(model, formats)
 
 
 def check_engine_model(model: Model, policy: RuntimePolicy) -> None:

@@ -14,6 +14,7 @@ from aisim_v41.plan.compatibility import (
     check_policy,
     check_requests,
     check_speculation,
+    stored_model,
     warnings_for,
 )
 from aisim_v41.plan.dealing import decode_mapping
@@ -27,7 +28,7 @@ class Plan:
     """One step: requests, mapping and runtime policy.
 
     Args:
-        model: from `load_model`.
+        model: from `load_model`; kept with the formats that the policy gives it.
         requests: what each sequence does in this step.
         parallel: ranks per dimension.
         policy: from `policy`.
@@ -54,6 +55,7 @@ class Plan:
             object.__setattr__(self, "requests", tuple(self.requests))
         except TypeError:
             raise InvalidInputError("Plan.requests: must be a list of Request") from None
+        object.__setattr__(self, "model", stored_model(self.model, self.policy))
         check_policy(self.policy, self.parallel)
         check_mapping_is_modelled(self.parallel)
         check_split(self.policy, self.parallel)

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, Literal
 
 from aisim_v41.errors import InvalidInputError, MissingProfileError, nearest
+from aisim_v41.model.precision import RoleFormats, role_formats
 from aisim_v41.model.sharding import ShardingRules
 from aisim_v41.plan.builds import UNNAMED, check_build
 from aisim_v41.plan.sizes import EVERY, captured_sizes
@@ -174,9 +175,11 @@ class RuntimePolicy:
         collective_mib: Buffers of the collectives when there are several GPUs [MiB]; an allowance.
         exchange_mib: Buffers of an all-to-all between experts [MiB]; an allowance.
 
-    Refusals:
+    Formats and refusals:
 
     Attributes:
+        formats: Number formats by role in place of those of checkpoint and layout, as in
+            "main_kv=fp8_e4m3+32,head=fp8" (`aisim_v41.model.precision`).
         engine_rules: What the preset's engine refuses is an error ("enforced"), or runs with a
             warning that names every engine which would refuse it ("warned").
     """
@@ -257,6 +260,7 @@ class RuntimePolicy:
     runtime_reserve_mib: int = 1024
     collective_mib: int = 512
     exchange_mib: int = 1024
+    formats: str = ""
     engine_rules: Literal["enforced", "warned"] = "enforced"
 
     def __post_init__(self) -> None:
@@ -265,6 +269,10 @@ class RuntimePolicy:
         for name in ("decode_graph_sizes", "verify_graph_sizes"):
             captured_sizes(getattr(self, name), f"policy field {name}")
         check_build(self.build, self.name)
+        try:
+            object.__setattr__(self, "formats", str(role_formats(self.formats)))
+        except InvalidInputError as error:
+            raise InvalidInputError(f"policy field formats: {error}") from None
 
     def with_overrides(self, **overrides: Any) -> RuntimePolicy:
         """A copy with some fields changed; fields of ``sharding`` may be named directly.
@@ -285,6 +293,11 @@ class RuntimePolicy:
             _check_field("sharding", sharding, ShardingRules)
             sharding = replace(sharding, **for_rules)
         return replace(self, sharding=sharding, **overrides)
+
+    @property
+    def role_formats(self) -> RoleFormats:
+        """`formats` as a record."""
+        return role_formats(self.formats)
 
     @property
     def origin(self) -> RuntimePolicy:

@@ -22,6 +22,11 @@ NAMED: dict[str, tuple[object, ...]] = {
     "decode_graph_sizes": ("every", "1, 2, 4, 8-256/8"),
     "verify_graph_sizes": ("every", "1-8, 16-64/8"),
     "build": ("any",),
+    "formats": (
+        "", "main_kv=fp8_e4m3+32", "expert_weights=fp8", "expert_activations=nvfp4",
+        "dense=bf16,head=fp8", "wo_a=fp8", "index_key=fp8_e4m3+128/fp32", "index_key=bf16",
+        "engram_rows=nvfp4,draft=bf16", "window_kv=bf16,expert_weights=bf16",
+    ),
     "expert_popularity": (0.0, 1.0, 4.0),
     "expert_imbalance": (None, 1.0, 1.7),
     "expert_slice_multiple": (1, 32, 128),
@@ -32,7 +37,7 @@ NAMED: dict[str, tuple[object, ...]] = {
     "replay_tail_rows": (1, 127, 128, 133),
     "encoder_replay_rows": (1, 127, 128),
     "hit_page_tokens": (1, 3, 64, 256),
-}
+}  # fmt: skip
 """Values of fields whose type does not say what they take."""
 TENSOR_RANKS = (1, 1, 2, 3, 4, 4, 7, 8, 8, 16)
 OTHER_RANKS = (1, 1, 1, 1, 1, 1, 2, 3, 4, 8)

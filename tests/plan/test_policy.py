@@ -36,7 +36,7 @@ def refusal(**overrides) -> str:
 
 def test_every_field_is_of_a_kind_tested_here():
     known = {*CHOICES, *NUMBERS, *SHARES, *SWITCHES, *SIZES, "sharding", "kv_layout", "build"}
-    known |= {"expert_popularity", "expert_imbalance"}
+    known |= {"expert_popularity", "expert_imbalance", "formats"}
     assert known == set(CHANGEABLE)
 
 
