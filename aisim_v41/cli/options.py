@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from aisim_v41.errors import InvalidInputError
+from aisim_v41.errors import InvalidInputError, nearest
 from aisim_v41.model.description import Model
 from aisim_v41.model.earlier import require_step_model
 from aisim_v41.model.load import load_model
@@ -32,7 +32,8 @@ CpOption = Annotated[
     int, typer.Option("--cp", help="Context-parallel ranks, over which rows are dealt.")
 ]
 EngineOption = Annotated[
-    str, typer.Option("--engine", help="Policy preset: paper, sglang, vllm, atom, trtllm.")
+    str,
+    typer.Option("--engine", help="Policy preset: paper, sglang, vllm, atom, trtllm; or custom."),
 ]
 ReplayOption = Annotated[
     str, typer.Option("--decoder-replay", help="on, off, or both side by side.")
@@ -188,6 +189,10 @@ def overrides(changes: list[str] | None) -> dict[str, Any]:
             continue
         if name in _OWN_OPTIONS:
             raise InvalidInputError(f"--set {change}: use {_OWN_OPTIONS[name]}")
+        if name not in {*known, "base"}:
+            raise InvalidInputError(
+                f"policy has no field {name!r}, and no role; {nearest(name, [*known, *ROLES])}"
+            )
         found[name] = _typed(name, text, known.get(name))
     if formats:
         found["formats"] = ",".join([*filter(None, [found.get("formats", "")]), *formats])

@@ -314,7 +314,8 @@ class GraphBuilder:
                 chain(
                     put(indexer.index_score(rank, weights, layer.kind)),
                     put(indexer.all_reduce_scores(rank)),
-                    put(indexer.index_select(rank, layer.candidate_role)),
+                    put(indexer.index_select(rank)),
+                    put(indexer.candidate_pool(rank, layer.candidate_role)),
                 ),
             )
             queries = seq(q_down, par(q_up, select))

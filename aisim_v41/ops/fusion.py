@@ -41,6 +41,10 @@ _QUANTISED_PROJECTIONS = (
     _group("kv_down_store", "kv_down kv_store"),
 )
 
+_SELECTION = _group("index_select_pool", "index_select candidate_pool")
+"""Selection and candidate pool of the pool's source, which read the same scores. Small kernels of
+an engine beside them are counted in its builds."""
+
 PROFILES: dict[str, tuple[Group, ...]] = {
     # Every elementary operator is a kernel of its own.
     "elementary": (),
@@ -56,7 +60,7 @@ PROFILES: dict[str, tuple[Group, ...]] = {
         _group("index_query_with_rope", "index_query index_query_rope"),
         _group("compress_store", "compress_pool main_store", kept="entry_latent"),
         _group("index_key_with_store", "index_key index_key_store"),
-        _group("index_score_select", "index_score index_select"),
+        _group("index_score_select", "index_score index_select candidate_pool"),
         _group("router", "router_gate router_select"),
         _group("final_collapse_norm", "head_collapse final_norm"),
     ),
@@ -73,6 +77,7 @@ PROFILES: dict[str, tuple[Group, ...]] = {
         _group("index_query_with_rope", "index_query index_query_rope"),
         _group("compress_store", "compress_pool main_store", kept="entry_latent"),
         _group("index_key_with_store", "index_key index_key_store"),
+        _SELECTION,
         _group("router", "router_gate router_select"),
         _group("final_collapse_norm", "head_collapse final_norm"),
     ),
@@ -89,6 +94,7 @@ PROFILES: dict[str, tuple[Group, ...]] = {
         _group("o_down_quantised", "inverse_rope o_down"),
         _group("index_query_with_rope", "index_query index_query_rope"),
         _group("compress_store", "compress_pool main_store", kept="entry_latent"),
+        _SELECTION,
         _group("router", "router_gate router_select"),
     ),
 }
@@ -100,7 +106,8 @@ _READ_LATER = frozenset({"streams", "coefficients", "entry_latent"})
 
 def groups_of(inventory: Inventory) -> tuple[Group, ...]:
     """Kernels of a build as groups."""
-    return tuple(Group(name, members, _READ_LATER) for name, members in inventory.kernels)
+    read = (Group(name, members, _READ_LATER) for name, members in inventory.kernels)
+    return (*read, _SELECTION)
 
 
 class Fusion:

@@ -99,18 +99,36 @@ def all_reduce_scores(rank: Rank) -> Operator | None:
     )
 
 
-def index_select(rank: Rank, role: CandidateRole) -> Operator:
-    """Top-k of the scores; the candidate source also takes block maxima and its best blocks."""
+def index_select(rank: Rank) -> Operator:
+    """Top-k of the scores."""
     indexer = rank.model.indexer
     assert indexer is not None
-    chosen = indexer.top_k
-    if role is CandidateRole.SOURCE:
-        chosen += indexer.candidate_blocks
     return Operator(
         name="index_select",
         family=Family.INDEXER,
         inputs={"scores": SCORE_BYTES * Count.SCORED_POSITIONS},
-        outputs={"selection": POSITION_BYTES * chosen * Count.INDEX_ROWS},
+        outputs={"selection": POSITION_BYTES * indexer.top_k * Count.INDEX_ROWS},
+        launches=1 * Count.INDEX_ACTIVE,
+        axes=(Count.INDEX_ROWS, Count.SCORED_POSITIONS),
+        source="model-facts §4.2",
+    )
+
+
+def candidate_pool(rank: Rank, role: CandidateRole) -> Operator | None:
+    """Maxima of blocks of scores and the best blocks, for layers that score only those.
+
+    The candidate source makes it from its own scores, once for every query. A kernel that selects
+    at the same time reads the scores once. Comparisons are not counted as FLOP.
+    """
+    indexer = rank.model.indexer
+    assert indexer is not None
+    if role is not CandidateRole.SOURCE:
+        return None
+    return Operator(
+        name="candidate_pool",
+        family=Family.INDEXER,
+        inputs={"scores": SCORE_BYTES * Count.SCORED_POSITIONS},
+        outputs={"candidates": POSITION_BYTES * indexer.candidate_blocks * Count.INDEX_ROWS},
         launches=1 * Count.INDEX_ACTIVE,
         axes=(Count.INDEX_ROWS, Count.SCORED_POSITIONS),
         source="model-facts §4.3; runtime-semantics §5.2",

@@ -24,7 +24,7 @@ _BY_PLACE: Final = {
     "compressor and indexer": (
         "compress_project", "compress_pool", "main_store", "index_key", "index_key_store",
         "index_query", "index_query_rope", "index_weights", "index_score", "all_reduce_scores",
-        "index_select",
+        "index_select", "candidate_pool",
     ),
     "experts": (
         "router_gate", "router_select", "routed_experts", "shared_expert", "all_reduce_experts",

@@ -87,7 +87,7 @@ def _group(
 RATIO_2_OWNERS, LAST_OWNER, REINDEX = (2, 8, 14), (20,), (24, 28, 32, 36)
 _DENSE = "q_down q_up kv_down o_up"
 _SCORE = "index_score"
-_ALL_INDEX = "index_query index_query_rope index_weights index_score index_select"
+_ALL_INDEX = "index_query index_query_rope index_weights index_score index_select candidate_pool"
 
 GROUPS: dict[str, KernelGroup | None] = {
     "sum": None,
@@ -146,6 +146,7 @@ SORTED_BY_NAME: dict[str, str] = {
     "sparse_attention": "sparse_attention",
     "index_score": "indexer",
     "index_select": "indexer",
+    "candidate_pool": "indexer",
     "routed_experts": "moe",
     "mhc_statistics": "mhc",
     "mhc_collapse": "mhc",

@@ -261,3 +261,31 @@ def test_a_full_disk_is_one_line(arguments: list[str]):
     assert done.returncode == 1
     assert done.stderr.startswith("aisim-v41: the answer could not be written: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_another_number_format_in_one_line():
+    asked = ("estimate", "--gpu", "b200", "--tp", "4", "--engine", "sglang", "--method", "sol",
+             "--decoder-replay", "off", "--decode", "64x8k")  # fmt: skip
+    plain = answer(*asked)
+    wide = answer(*asked, "--format", "main_kv=fp8_e4m3+32", "--format", "wo_a=fp8")
+    plain, wide = (one[0] if isinstance(one, list) else one for one in (plain, wide))
+    assert wide["policy_changed_fields"] == {
+        "formats": "main_kv=fp8_e4m3+32,wo_a=fp8_e4m3", "wo_a": "checkpoint"
+    }  # fmt: skip
+    assert wide["latency_ms"] != plain["latency_ms"]
+    wrong = shell(*asked, "--format", "main=fp8")
+    assert wrong.returncode != 0
+    assert "main_kv" in wrong.stderr
+    assert "Traceback" not in wrong.stderr
+
+
+def test_custom_rules_in_one_line():
+    asked = ("estimate", "--gpu", "b200", "--tp", "4", "--decoder-replay", "on", "--prefill", "8k",
+             "--method", "sol", "--set", "prefill_execution=full_graph")  # fmt: skip
+    refused = shell(*asked, "--engine", "sglang")
+    assert refused.returncode != 0
+    assert "exclude each other" in refused.stderr
+    given = answer(*asked, "--engine", "custom", "--set", "base=sglang")
+    given = given[0] if isinstance(given, list) else given
+    assert any("a prefill graph" in warning for warning in given["warnings"])
+    assert given["policy"] == "sglang"
