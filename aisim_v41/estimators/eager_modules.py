@@ -33,8 +33,9 @@ MEASURED: Final = frozenset(
     {
         "q_down", "q_norm", "q_up", "q_rope", "kv_down", "kv_store", "sparse_attention",
         "inverse_rope", "o_down", "o_up", "index_query", "index_query_rope", "index_weights",
-        "index_score", "index_select", "candidate_pool", "compress_project", "compress_pool", "main_store",
-        "index_key", "index_key_store", "mhc_statistics", "mhc_collapse", "mhc_expand",
+        "index_score", "index_select", "candidate_pool", "compress_project",
+        "compress_pool", "main_store", "index_key", "index_key_store",
+        "mhc_statistics", "mhc_collapse", "mhc_expand",
         "shared_expert", "engram_lookup", "engram_project", "engram_gate", "routed_experts",
         "router_gate", "all_reduce_attention", "all_reduce_experts", "all_reduce_embedding",
         "output_head",

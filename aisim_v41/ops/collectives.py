@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 from aisim_v41.ops.operator import Collective, Family, Operator
-from aisim_v41.ops.rank import BF16_BYTES, FP8_BYTES, Rank
+from aisim_v41.ops.rank import BF16_BYTES, Rank
 from aisim_v41.plan.counts import Count
 
 
@@ -31,8 +31,8 @@ def all_reduce_rows(rank: Rank, after: Literal["attention", "experts"]) -> Opera
 
 
 def dispatch_rows(rank: Rank) -> Operator:
-    """A rank's rows to the ranks of their experts, in FP8 with scales; once to each rank."""
-    row = rank.model.hidden * FP8_BYTES
+    """A rank's rows to the ranks of their experts, as these read them; once to each rank."""
+    row = rank.model.hidden * rank.expert_input_bytes
     own = row / rank.tp * Count.QUERY_ROWS
     return Operator(
         name="dispatch_rows",

@@ -28,7 +28,7 @@ NAMED: dict[str, tuple[object, ...]] = {
         "engram_rows=nvfp4,draft=bf16", "window_kv=bf16,expert_weights=bf16",
     ),
     "expert_popularity": (0.0, 1.0, 4.0),
-    "expert_imbalance": (None, 1.0, 1.7),
+    "expert_imbalance": (None, 1.0, 1.25, 8.0),
     "expert_slice_multiple": (1, 32, 128),
     "redundant_experts": (0, 8, 16, 4096),
     "attention_head_multiple": (1, 16, 64),
