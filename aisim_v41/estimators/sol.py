@@ -137,10 +137,18 @@ def sol_bounds(compiled: CompiledSol, counted: Ledger) -> Bounds:
 
 
 def assumptions(plan: Plan, hardware: Hardware) -> tuple[str, ...]:
-    """What an engine refuses on this GPU."""
-    everywhere = engine_warnings(plan.policy, plan.parallel)
-    here = engine_warnings(plan.policy, plan.parallel, hardware.architecture)
-    return tuple(warning for warning in here if warning not in everywhere)
+    """What an engine refuses on this GPU, or does otherwise."""
+    policy = plan.policy
+    everywhere = engine_warnings(policy, plan.parallel)
+    here = engine_warnings(policy, plan.parallel, hardware.architecture)
+    found = [warning for warning in here if warning not in everywhere]
+    hits = any(request.window == "missing" for request in plan.requests)
+    if hits and policy.name == "vllm" and hardware.architecture.startswith("gfx"):
+        found.append(
+            f"{policy.revision} has no encoder replay on ROCm: window KV is cached with the prefix "
+            "there, so that a hit without its window does not occur (window='cached')"
+        )
+    return tuple(found)
 
 
 def _fewest_experts(compiled: CompiledSol, counts: Floats) -> Floats:

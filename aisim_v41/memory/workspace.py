@@ -148,6 +148,9 @@ def _gathered(
         return ()
     width = entries_in_view(model, step.max_length)
     key_bytes = cache_rows(model, policy.kv_layout).index_bytes
+    if policy.gather_workspace == "keys":
+        return (_gather("gathered keys", width * key_bytes, f"{width} keys x {key_bytes} B",
+                        "runtime-semantics §5.2; policy gather_workspace"),)  # fmt: skip
     keys = GATHERED_KEY_LENGTHS * width * key_bytes
     head, window = model.attention.head_dim, model.attention.window
     rows = GATHERED_REQUESTS * (width + window + step.rows) * head * _BF16

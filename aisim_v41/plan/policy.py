@@ -168,8 +168,9 @@ class RuntimePolicy:
         index_workspace: The scores of a step are kept whole ("full") or in row blocks ("tiled").
         index_score_bytes: Buffer that one score takes [B].
         index_tile_mib: Largest block of scores when they are tiled [MiB].
-        gather_workspace: Flat buffers reserved for gathered keys and rows of whole contexts:
-            "none" or "vllm" (see `aisim_v41.memory.workspace`).
+        gather_workspace: Flat buffers for gathered keys and rows of whole contexts: "none", the
+            index "keys" of one context while they are scored, or "vllm"
+            (see `aisim_v41.memory.workspace`).
         graph_pool_mib: Memory of captured graphs [MiB]; an allowance.
         runtime_reserve_mib: Context, libraries and allocator slack [MiB]; an allowance.
         collective_mib: Buffers of the collectives when there are several GPUs [MiB]; an allowance.
@@ -255,7 +256,7 @@ class RuntimePolicy:
     index_workspace: Literal["full", "tiled"] = "full"
     index_score_bytes: int = 2
     index_tile_mib: int = 2048
-    gather_workspace: Literal["none", "vllm"] = "none"
+    gather_workspace: Literal["none", "keys", "vllm"] = "none"
     graph_pool_mib: int = 2600
     runtime_reserve_mib: int = 1024
     collective_mib: int = 512

@@ -77,6 +77,15 @@ def test_gathered_keys_and_rows_share_a_buffer_but_on_rocm(model: Model) -> None
     assert "gathered keys or rows" not in buffers(model, name="sglang")
 
 
+def test_sglang_gathers_the_keys_of_a_context(model: Model) -> None:
+    # Layer 20 sees one key a token: 2**20 x 68 B = 68 MiB (runtime-semantics §5.2)
+    term = buffers(model, name="sglang")["gathered keys"]
+    assert term.bytes == MILLION * 68 == 68 * MIB
+    fp8 = buffers(model, name="sglang", kv_layout="vllm_fp8_index_fp8")["gathered keys"]
+    assert fp8.bytes == MILLION * 132
+    assert "gathered keys" not in buffers(model, name="sglang", gather_workspace="none")
+
+
 def test_experts_are_widened_where_products_are_emulated(model: Model) -> None:
     """384 experts x 35,389,440 values / 2 ranks in BF16: 12.66 GiB at TP 2."""
     term = buffers(model, "mi300x", tp=2)["experts of one layer in BF16"]

@@ -7,6 +7,7 @@ For n = 4 streams of width d = 5120: (4n + 4) d elements with a kernel for each 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
@@ -76,6 +77,14 @@ def test_profiles_reach_it(tp: int):
     assert [elements([task]) for task in mega] == [10 * HIDDEN, 10 * HIDDEN]
     assert [elements([task]) for task in single] == [9 * HIDDEN, 10 * HIDDEN]
     assert [elements([task]) for task in joined] == [9 * HIDDEN, 10 * HIDDEN]
+
+
+@pytest.mark.parametrize("values", [20, 14, 10])
+def test_the_page_has_these_bytes(values: int):
+    """Of a site and of a layer, which has two."""
+    page = (Path(__file__).parents[2] / "docs/updates.md").read_text(encoding="utf-8")
+    row = next(line for line in page.splitlines() if f"d = {values * HIDDEN:,} |" in line)
+    assert f"| {values * HIDDEN * BF16:,} | {2 * values * HIDDEN * BF16:,} |" in row
 
 
 def test_a_residual_stream_is_102400_bytes_a_site_in_one_pass():

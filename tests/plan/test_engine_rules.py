@@ -7,6 +7,7 @@ from oracle.draw import published_config
 
 from aisim_v41 import estimate, load_hardware
 from aisim_v41.errors import AisimError, InvalidInputError, UnsupportedPlanError
+from aisim_v41.forwards.execution import policy_execution
 from aisim_v41.model.load import model_from_config
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.compatibility import check_disaggregated, check_policy, engine_warnings
@@ -125,9 +126,19 @@ def test_a_custom_plan_carries_its_warnings_into_the_answer():
     assert not engine_warnings(policy("sglang"), Parallel())
 
 
+def test_vllm_has_no_encoder_replay_on_rocm():
+    """§2.2: off there, so that windows are cached with the prefix; said beside the answer."""
+    plan = Plan(model(), [Request(**HIT, window="missing")], policy=policy("vllm"))
+    said = {gpu: estimate(plan, load_hardware(gpu), method="sol").warnings
+            for gpu in ("mi355x", "b200")}  # fmt: skip
+    assert any("no encoder replay on ROCm" in warning for warning in said["mi355x"])
+    assert not any("ROCm" in warning for warning in said["b200"])
+
+
 def test_custom_starts_from_any_preset():
     for name in preset_names():
         made = policy("custom", base=name)
+        assert policy_execution(made) == policy_execution(policy(name))
         assert made.changed_fields() == {"engine_rules": "warned"}
     assert policy("custom").name == "paper"
     assert policy("custom", engine_rules="enforced") == policy("paper")
