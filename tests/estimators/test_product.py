@@ -19,6 +19,7 @@ import aisim_v41 as aisim
 from aisim_v41.errors import UnsupportedPlanError
 from aisim_v41.estimators.compiled import CompiledSol, CompiledStep
 from aisim_v41.hardware import Hardware
+from aisim_v41.memory import capacity
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.request import Request
@@ -125,3 +126,24 @@ def test_whole_answers_have_the_same_two_outcomes(method: str, combinations: int
             error.add_note(f"{drawn}")
             raise
     assert found["answered"] > combinations // 4
+
+
+def test_what_fits_has_the_same_two_outcomes():
+    random, found = Random(3), Counter[str]()
+    for _ in range(150):
+        hardware, parallel, policy = (
+            gpu(random.choice(GPUS)), any_parallel(random), any_runtime(random)
+        )  # fmt: skip
+        if random.random() < 0.5:
+            parallel = Parallel(tp=random.choice((1, 2, 4, 8)))
+        length, requests = random.choice((1, 4096, 1 << 20)), random.choice((1, 8, 512))
+        try:
+            report = capacity(
+                MODEL, hardware, parallel, policy, max_length=length, requests=requests
+            )
+        except UnsupportedPlanError:
+            found[REFUSED] += 1
+            continue
+        assert report.explain()
+        found["answered"] += 1
+    assert found["answered"] > 50
