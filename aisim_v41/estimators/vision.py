@@ -31,6 +31,7 @@ from aisim_v41.evidence.calibration import Calibration, load_calibration
 from aisim_v41.evidence.laws import LawKind
 from aisim_v41.hardware import Hardware
 from aisim_v41.model.description import Model
+from aisim_v41.model.earlier import require_step_model
 from aisim_v41.model.layers import LayerKind
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.model.vision import ImageGrid, image_grid
@@ -101,9 +102,17 @@ def encode(
     if method not in METHODS:
         known = " (no whole encodes were measured)" if method == "fpm" else ""
         raise InvalidInputError(f"method = {method!r}: must be one of {', '.join(METHODS)}{known}")
-    vision = encoder_of(model)
-    tp = (parallel or Parallel()).tp
-    runtime = policy or preset("paper")
+    vision = encoder_of(require_step_model(model))
+    parallel = Parallel() if parallel is None else parallel
+    runtime = preset("paper") if policy is None else policy
+    for name, given, expected in (
+        ("hardware", hardware, Hardware),
+        ("parallel", parallel, Parallel),
+        ("policy", runtime, RuntimePolicy),
+    ):
+        if not isinstance(given, expected):
+            raise InvalidInputError(f"{name} = {given!r}: must be a {expected.__name__}")
+    tp = parallel.tp
     cut = divides(vision, model.hidden, tp)
     ranks = ranks or ("tensor" if runtime.name == "vllm" and cut and tp > 1 else "copies")
     batching = batching or ("packed" if execution == "graph" else "one_by_one")
@@ -114,7 +123,11 @@ def encode(
     ):
         if value not in allowed:
             raise InvalidInputError(f"{name} = {value!r}: must be one of {', '.join(allowed)}")
-    grids = tuple(_grid(model, place, image) for place, image in enumerate(images))
+    try:
+        listed = list(images)
+    except TypeError:
+        raise InvalidInputError(f"images = {images!r}: must be a list of sizes") from None
+    grids = tuple(_grid(model, place, image) for place, image in enumerate(listed))
     asked = _Encode(model, grids, hardware, tp, runtime, ranks, batching, execution)
     return asked.estimate("op" if method == "auto" else method)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
+from random import Random
 from typing import Any
 
 import pytest
@@ -241,6 +243,9 @@ def test_a_first_token_behind_an_image() -> None:
          UnsupportedPlanError, "raise chunk_tokens"),
         ({"images": [(0, 5)]}, InvalidInputError, "image width = 0"),
         ({"images": [5]}, InvalidInputError, r"images\[0\] = 5"),
+        ({"images": 5}, InvalidInputError, "images = 5: must be a list"),
+        ({"parallel": 4}, InvalidInputError, "parallel = 4: must be a Parallel"),
+        ({"policy": "vllm"}, InvalidInputError, "policy = 'vllm': must be a RuntimePolicy"),
         ({"images": ["1x1"]}, InvalidInputError, r"images\[0\]"),
         ({"images": [(1, 2, 3)]}, InvalidInputError, r"images\[0\]"),
     ],
@@ -255,6 +260,8 @@ def test_what_is_refused(asked: dict[str, Any], error: type[AisimError], part: s
 def test_a_model_without_vision() -> None:
     from dataclasses import replace
 
+    with pytest.raises(UnsupportedPlanError):
+        encode(load_model("deepseek-v4-flash"), [LARGE], GB300)  # type: ignore[arg-type]
     with pytest.raises(UnsupportedPlanError, match="has no vision encoder"):
         encode(replace(MODEL, vision=None), [], GB300)
 
@@ -268,3 +275,51 @@ def test_frames_and_plain_data() -> None:
     assert [image["tokens"] for image in data["images"]] == [994, 184]
     assert data["latency_ms"] == found.latency_ms
     assert encode(MODEL, [LARGE], GB300, "sol").to_dict()["band_ms"][1] is None
+
+
+# --- any combination --------------------------------------------------------------------------
+
+GPUS = ("gb300", "b200", "h200", "mi300x", "rtx_pro_6000", "rtx_4090", "gb10")
+ENGINES = ("paper", "sglang", "vllm", "atom", "trtllm")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_combination_answers_or_is_refused(seed: int) -> None:
+    """A finite time above its bound, or UnsupportedPlanError."""
+    random = Random(seed)
+    answered = 0
+    for _ in range(40):
+        sizes = [
+            (random.randint(1, 4000), random.randint(1, 4000)) for _ in range(random.randint(0, 5))
+        ]
+        asked: dict[str, Any] = {
+            "method": random.choice(("sol", "op", "auto")),
+            "parallel": Parallel(tp=random.choice((1, 2, 3, 4, 5, 7, 8, 16, 100))),
+            "policy": policy(random.choice(ENGINES), chunk_tokens=random.choice((63, 512, 8192))),
+            "ranks": random.choice((None, *RANKS)),
+            "batching": random.choice((None, "one_by_one", "packed")),
+            "execution": random.choice(("eager", "graph")),
+        }
+        try:
+            found = encode(MODEL, sizes, load_hardware(random.choice(GPUS)), **asked)
+        except UnsupportedPlanError:
+            continue
+        answered += 1
+        assert math.isfinite(found.latency_s)
+        assert found.latency_s >= found.bounds.graph_s >= 0
+        assert (found.latency_s > 0) == bool(sizes)
+        assert found.memory.activation_bytes >= 0
+    assert answered > 15
+
+
+JUNK = st.one_of(
+    st.none(), st.booleans(), st.integers(-5, 5), st.floats(), st.text(max_size=3),
+    st.tuples(st.integers(-3, 3), st.floats()), st.lists(st.integers(-1, 1), max_size=3),
+)  # fmt: skip
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(JUNK, max_size=3) | JUNK, JUNK, JUNK, JUNK)
+def test_nonsense_is_a_typed_error(images: Any, ranks: Any, batching: Any, execution: Any) -> None:
+    with suppress(AisimError):
+        encode(MODEL, images, B200, "sol", ranks=ranks, batching=batching, execution=execution)
