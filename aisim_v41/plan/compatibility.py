@@ -415,6 +415,15 @@ def warnings_for(
             *_sglang_step_refusals(policy, pack(requests)),
         )
         found += [f"{sglang} refuses this: {reason}" for reason in refused]
+    pictured = [request for request in requests if request.image_tokens and request.count]
+    if pictured:
+        found.append(
+            "image rows: encoding their images is not part of a step; `aisim-v41 encode` has it"
+        )
+    if policy.engine_rules == "warned" and any(request.prefix_tokens for request in pictured):
+        found.append(
+            f"{preset('paper').revision} refuses this: images lie in the first chunk of a prompt"
+        )
     if mixed and policy.name == "sglang" and policy.decode_rows == "own_window":
         found.append(
             f"{policy.revision} runs prefill and decode in separate steps by default; this prices "

@@ -232,6 +232,15 @@ def test_a_model_without_vision() -> None:
         Plan(blind, [Request(new_tokens=10, image_tokens=5)])
 
 
+def test_what_a_reader_may_miss() -> None:
+    later = Request(new_tokens=10, prefix_tokens=5, image_tokens=5)
+    warned = Plan(MODEL, [later], policy=policy("custom")).warnings
+    assert any("encoding their images is not part of a step" in text for text in warned)
+    assert any("images lie in the first chunk" in text for text in warned)
+    text = Plan(MODEL, [replace(later, image_tokens=0, packed=b"")], policy=policy("custom"))
+    assert not any("image" in warning for warning in text.warnings)
+
+
 def test_columns_know_whether_there_are_images() -> None:
     assert pack([Request(new_tokens=5), Request(new_tokens=5, image_tokens=1)]).pictured
     assert not pack([Request(new_tokens=5, prefix_tokens=9, window="cached")]).pictured
