@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
+from aisim_v41.estimators.compiled import listed
 from aisim_v41.hardware import Hardware
 from aisim_v41.plan.ledger_text import changed_lines
 from aisim_v41.plan.plan import Plan
@@ -171,11 +172,11 @@ def speculate(
         >>> report.gain(report.best) > 1.5
         True
     """
-    asked = SCHEDULES if schedules is None else schedules
+    asked = SCHEDULES if schedules is None else listed("schedules", schedules, "names")
     unknown = [name for name in asked if name not in SCHEDULES]
     if unknown or not asked:
         raise InvalidInputError(
-            f"schedules = {list(asked)!r}: must be some of {', '.join(SCHEDULES)}"
+            f"schedules = {list(asked)!r:.120}: must be some of {', '.join(SCHEDULES)}"
         )
     priced = Speculation(plan, hardware, acceptance, method)
     plain = priced.off
@@ -270,14 +271,15 @@ def speculate_by_batch(
         InvalidInputError: several entries, or no batch.
         OutOfRangeError, UnsupportedPlanError: as for `speculate`.
     """
-    if len(plan.requests) != 1 or not batches:
+    sizes = listed("batches", batches, "numbers of requests")
+    if len(plan.requests) != 1 or not sizes:
         raise InvalidInputError(
-            f"{len(plan.requests)} entries of requests and {len(batches)} batches: give one kind "
+            f"{len(plan.requests)} entries of requests and {len(sizes)} batches: give one kind "
             "of request, and at least one batch"
         )
     (one,) = plan.requests
     reports = []
-    for count in batches:
+    for count in sizes:
         alike = replace(one, count=count, packed=b"")
         batch = replace(plan, requests=(alike,))
         reports.append(_of_batch(batch, hardware, acceptance, method))

@@ -28,7 +28,7 @@ from math import fsum
 from typing import Final
 
 from aisim_v41.errors import InvalidInputError, OutOfRangeError
-from aisim_v41.estimators.compiled import CompiledStep
+from aisim_v41.estimators.compiled import CompiledStep, listed
 from aisim_v41.estimators.entry import compile as compile_step
 from aisim_v41.hardware import Hardware
 from aisim_v41.plan.captured import CapturedSteps
@@ -258,8 +258,9 @@ def _of_entries(
     plan: Plan, acceptance: Acceptance | Sequence[Acceptance]
 ) -> tuple[Acceptance, ...]:
     """Of each entry of the plan, at the positions that are drafted."""
-    entries = len(plan.requests)
-    found = [acceptance] * entries if isinstance(acceptance, Acceptance) else list(acceptance)
+    if isinstance(acceptance, Acceptance):
+        acceptance = [acceptance] * len(plan.requests)
+    found = listed("acceptance", acceptance, "Acceptance")
     if len(found) != len(plan.requests):
         raise InvalidInputError(
             f"{len(found)} acceptances and {len(plan.requests)} entries of requests: give one for "
@@ -268,7 +269,7 @@ def _of_entries(
     drafted = plan.policy.draft_tokens
     for known in found:
         if not isinstance(known, Acceptance):
-            raise InvalidInputError(f"acceptance {known!r}: must be an Acceptance")
+            raise InvalidInputError(f"acceptance {known!r:.120}: must be an Acceptance")
         if known.drafts < drafted:
             raise InvalidInputError(
                 f"acceptance of {known.drafts} positions, but steps draft {drafted}: give one for "

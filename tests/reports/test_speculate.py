@@ -7,7 +7,7 @@ import json
 import pytest
 
 import aisim_v41 as aisim
-from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
+from aisim_v41.errors import InvalidInputError, OutOfRangeError, UnsupportedPlanError
 from aisim_v41.reports.speculate import SCHEDULES, speculate, speculate_by_batch
 from aisim_v41.speculation.acceptance import Acceptance
 from aisim_v41.speculation.outcomes import Speculation
@@ -50,7 +50,14 @@ def test_schedules_are_those_asked_for_in_their_order():
     assert report.best.schedule == "confident"
     alone = Speculation(plan(), GPU, ACCEPTANCE).confident
     assert report.outcomes[0] == alone
-    for schedules in ((), ("confident", "always")):
+    with pytest.raises(InvalidInputError, match="must be a list of names"):
+        speculate(plan(), GPU, ACCEPTANCE, schedules=3)
+    for tokens in (-1, 0.5, "8k"):
+        with pytest.raises(InvalidInputError, match="prefix_tokens"):
+            speculate(plan(), GPU, ACCEPTANCE, schedules=("profiled",), profile_tokens=tokens)
+    with pytest.raises(OutOfRangeError, match="context of 1048576"):
+        speculate(plan(), GPU, ACCEPTANCE, schedules=("profiled",), profile_tokens=1 << 21)
+    for schedules in ((), ("confident", "always"), [None]):
         with pytest.raises(InvalidInputError, match="cap-accept"):
             speculate(plan(), GPU, ACCEPTANCE, schedules=schedules)
 
@@ -93,6 +100,12 @@ def test_batches_are_reports_of_their_size():
     assert compared.reports[1].outcomes == alone.outcomes
     assert max(map(len, compared.text().splitlines())) <= WIDTH
     assert compared.to_dict()[1]["requests"][0]["count"] == 64
+    for batches in (3, None):
+        with pytest.raises(InvalidInputError, match="must be a list of numbers"):
+            speculate_by_batch(plan(), GPU, ACCEPTANCE, batches)
+    for count in (-1, "a", 1.5):
+        with pytest.raises(InvalidInputError, match=r"Request\.count"):
+            speculate_by_batch(plan(), GPU, ACCEPTANCE, [count])
     for requests, batches in ((plan().requests, []), (plan().requests * 2, [1])):
         asked = aisim.Plan(MODEL, requests, policy=aisim.policy("sglang"))
         with pytest.raises(InvalidInputError, match="one kind of request"):

@@ -176,8 +176,12 @@ def test_acceptance_must_fit_the_requests_and_the_drafts():
         Speculation(plan(decode()), GPU, [FALLING, FALLING])
     with pytest.raises(InvalidInputError, match=r"set draft_tokens=2"):
         Speculation(plan(decode()), GPU, Acceptance((0.5, 0.5)))
-    with pytest.raises(InvalidInputError, match="must be an Acceptance"):
-        Speculation(plan(decode()), GPU, [0.5])
+    for wrong in ([0.5], [None], "x", {"a": 1}):
+        with pytest.raises(InvalidInputError, match="must be an Acceptance"):
+            Speculation(plan(decode()), GPU, wrong)
+    for wrong in (None, 0.5, 3):
+        with pytest.raises(InvalidInputError, match="must be a list of Acceptance"):
+            Speculation(plan(decode()), GPU, wrong)
     with pytest.raises(InvalidInputError, match=r"0 \.\.\. 5"):
         Speculation(plan(decode()), GPU, FALLING).fixed(6)
 
