@@ -279,9 +279,18 @@ def _of_entries(
 
 
 def _rows_run(step: CompiledStep, requests: list[Request]) -> int:
-    """Rows of the target in a step, with those that fill its graph; a bound fills none [rows]."""
-    columns = pack(requests)
-    counts = step.program.count(columns, one_step=True).totals
-    if step.method != "sol":
-        counts, _ = CapturedSteps(step.program).filled(columns, counts, one_step=True)
-    return round(float(counts[step.program.tokens_place]))
+    """Rows of the target in a step, over all ranks of a split, with those that fill their graphs; a
+    bound fills none [rows]."""
+    program, columns = step.program, pack(requests)
+    captured = None if step.method == "sol" else CapturedSteps(program)
+    if program.split is None:
+        counts = program.count(columns, one_step=True).totals
+        if captured is not None:
+            counts, _ = captured.filled(columns, counts, one_step=True)
+        return round(float(counts[program.tokens_place]))
+    ranks = program.of_ranks(columns, one_step=True)
+    found = [one.counts.totals for one in ranks]
+    if captured is not None:
+        found = [counts for counts, _ in captured.filled_ranks(ranks, one_step=True)]
+    rows = [float(counts[program.tokens_place]) for counts in found]
+    return round(sum(float(one.ranks) * each for one, each in zip(ranks, rows, strict=True)))

@@ -71,6 +71,20 @@ def test_rows_run_are_those_of_the_graph():
     assert Speculation(plan(decode(9)), GPU, FALLING, "sol").fixed(5).rows == 54
 
 
+def test_ranks_with_requests_of_their_own_fill_graphs_of_their_own():
+    """Nine requests on four ranks are three and thrice two: decode graphs of 4 and 2, uniform
+    verify graphs of 3 and 2, and ragged ones of 6 rows each where hardly a draft is worth it."""
+    asked = aisim.Plan(MODEL, [decode(9)], aisim.Parallel(tp=1, dp=4, ep=4), aisim.policy("sglang"))
+    found = Speculation(asked, GPU, FALLING, "op")
+    assert found.off.rows == 4 + 3 * 2
+    assert found.fixed(5).rows == 6 * (3 + 3 * 2)
+    assert found.fixed(5).step_s > found.off.step_s
+    assert found.confident.rows % 6 == 0
+    few = Speculation(asked, GPU, Acceptance.constant(0.01, 5), "op")
+    assert sum(few.confident.drafts) <= 24 - 9
+    assert few.confident.rows == 24
+
+
 def best_ragged(found: Speculation) -> float:
     """The highest output rate of any choice of drafts, each priced as its own step would be."""
     ragged = found.ragged
