@@ -9,6 +9,7 @@ import typer
 from aisim_v41.cli.options import (
     DEFAULT_MODEL,
     DecodeOption,
+    DpOption,
     EngineOption,
     EpOption,
     GpuOption,
@@ -67,6 +68,7 @@ def speculate(
     gpu: GpuOption = "gb300",
     tp: TpOption = 4,
     ep: EpOption = 1,
+    dp: DpOption = 1,
     model: ModelOption = DEFAULT_MODEL,
     engine: EngineOption = "sglang",
     decoder_replay: ReplayOption = "off",
@@ -77,7 +79,7 @@ def speculate(
     """Steps, output and gain of DSpark under each way to choose how many drafts are verified."""
     settings = plans(
         model,
-        Parallel(tp=tp, ep=ep),
+        Parallel(tp=tp, ep=ep, dp=dp),
         engine,
         decoder_replay,
         changes,

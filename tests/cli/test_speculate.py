@@ -49,6 +49,13 @@ def test_batches_show_which_number_pays():
     assert "best fixed" in told
 
 
+def test_mappings_of_requests_over_ranks():
+    document = answer("--tp", "1", "--dp", "4", "--ep", "4", "--decode", "9x8k", "--accept", "3",
+                      "--schedule", "fixed")  # fmt: skip
+    assert document["gpus"] == 4
+    assert document["schedules"][-1]["rows"] == 54
+
+
 def test_the_context_of_a_profile():
     for context in ("8k", "512k"):
         document = answer("--decode", "4x64k", "--accept", "3", "--schedule", "profiled",
