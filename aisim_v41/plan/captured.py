@@ -169,14 +169,13 @@ class CapturedSteps:
         filled = totals
         if more.any() or drafted.any():
             columns = columns.copy()
-            drafts = np.array([c.region in _DRAFTS for c in program.columns[: program.additive]])
-            dummy = self._dummy(1)
-            columns[: program.additive] += np.multiply.outer(dummy * ~drafts, more)
-            columns[: program.additive] += np.multiply.outer(dummy * drafts, drafted)
-            target, *draft = self._experts
+            row, draft = self._apart
+            columns[: program.additive] += np.multiply.outer(row, more)
+            columns[: program.additive] += np.multiply.outer(draft, drafted)
+            target, *others = self._experts
             _draw_once_more(columns, target, more > 0)
-            for load in draft:
-                _draw_once_more(columns, load, drafted > 0)
+            for experts in others:
+                _draw_once_more(columns, experts, drafted > 0)
             filled = columns.reshape(totals.shape)
         if not uncaptured.any():
             return filled, None
@@ -193,6 +192,13 @@ class CapturedSteps:
         for experts in self._experts:
             _draw_once_more(columns, experts, dummies > 0)
         return filled
+
+    @cached_property
+    def _apart(self) -> tuple[Floats, Floats]:
+        """Counts of a dummy row of the target, and of a dummy request of the draft pass."""
+        program, dummy = self.program, self._dummy(1)
+        drafts = np.array([c.region in _DRAFTS for c in program.columns[: program.additive]])
+        return dummy * ~drafts, dummy * drafts
 
     def _dummy(self, rows: int) -> Floats:
         """Counts of one dummy request that add [additive columns]."""
