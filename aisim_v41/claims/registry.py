@@ -14,6 +14,7 @@ from aisim_v41.claims import (
     memory,
     parameters,
     prefill,
+    ranks,
     replay,
     serving,
     speculation,
@@ -26,8 +27,8 @@ from aisim_v41.claims.verdict import Verdict
 from aisim_v41.errors import SchemaError
 
 MODULES = (
-    architecture, inventory, parameters, kv, flops, prefill, replay, kernels, engram, vision,
-    speculation, storage, memory, serving,
+    architecture, inventory, parameters, kv, flops, prefill, ranks, replay, kernels, engram,
+    vision, speculation, storage, memory, serving,
 )  # fmt: skip
 """One module a topic; each maps ids to functions in ``FORMULAS``."""
 

@@ -143,7 +143,8 @@ class CompiledStep(ABC):
         Args:
             frame: columns named as the fields of `Request`: new_tokens, and where they differ from
                 the defaults prefix_tokens, count, kind, prompt_tokens, window, window_start,
-                prompt_logprobs. Other columns are carried along; ``latency_ms`` must be free.
+                prompt_logprobs, image_tokens, rank. Other columns are carried along;
+                ``latency_ms`` must be free.
             chunk_steps: rows evaluated at once; by default as many as the method's arrays fit a
                 processor's cache.
 

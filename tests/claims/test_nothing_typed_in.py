@@ -32,6 +32,8 @@ FIXED = {
     "hit-rows-short": "a hit shorter than a page is not used whatever the window",
     "kern-04": "(2n + 2) / (4n + 4) is a half for any n",
     "kv-10": "a property of two number formats",
+    "led-8192-cp4": "a quarter of the prompt",
+    "led-8192-cp4-writes": "the prompt",
 }
 """Values that no config moves, and why; each is still computed."""
 

@@ -32,7 +32,7 @@ def test_counts_by_verdict(report: ClaimsReport) -> None:
         Verdict.MEASURED_ELSEWHERE: 11,
         Verdict.NOT_YET: 10,
         Verdict.NOT_COMPUTABLE: 20,
-        Verdict.REPRODUCED: 401,
+        Verdict.REPRODUCED: 405,
     }
 
 
