@@ -15,6 +15,7 @@ from oracle.walk import count_forward
 from aisim_v41.errors import UnsupportedPlanError
 from aisim_v41.model.load import load_model
 from aisim_v41.model.parallel import Parallel
+from aisim_v41.plan.captured import CapturedSteps
 from aisim_v41.plan.compatibility import pack
 from aisim_v41.plan.counting import LedgerProgram
 from aisim_v41.plan.counts import Count
@@ -110,6 +111,27 @@ def test_ten_decodes_on_four_ranks():
     assert of_ranks(padded, Count.REPLICA_EXPERTS_TOUCHED, 0) == pytest.approx(
         of_ranks(found, Count.REPLICA_EXPERTS_TOUCHED, 0)
     )
+
+
+def test_dummy_rows_of_graphs_are_exchanged_too():
+    """Graphs of 1, 2, 4, 8 requests: three decodes run as four. Twelve rows meet; the dummies of a
+    step are alike, so that they choose once more."""
+    runtime = policy("sglang", expert_popularity=0.0)
+    program = LedgerProgram(real_model(), runtime, RowSplit(4, "requests"))
+    counted = program.of_ranks(pack([decode(5000, count=10)]), one_step=True)
+    filled = CapturedSteps(program).filled_ranks(counted, one_step=True)
+    where = program.classes[0]
+    rows = program.position(Count.QUERY_ROWS, where)
+    seen = program.position(Count.REPLICA_ROWS, where)
+    expected = program.position(Count.REPLICA_EXPERTS_EXPECTED, where)
+    touched = program.position(Count.REPLICA_EXPERTS_TOUCHED, where)
+    assert sorted(counts[rows] for counts, _ in filled) == [2, 4]
+    for counts, eager in filled:
+        assert eager is None
+        assert counts[seen] == 12
+        assert counts[touched] == pytest.approx(384 * (1 - (1 - 6 / 384) ** 10))
+        assert counts[expected] == pytest.approx(384 * (1 - (1 - 6 / 384) ** 11))
+    assert all(one.counts.totals[seen] == 10 for one in counted)
 
 
 def test_late_rows_differ_by_rank():
