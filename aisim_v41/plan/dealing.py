@@ -76,13 +76,17 @@ def deal(requests: RequestColumns, ranks: int) -> Floats:
         requests: groups of one step.
         ranks: ranks that hold requests of their own.
     """
-    groups = len(requests.count)
-    dealt = np.zeros((ranks, groups))
-    named = np.flatnonzero(requests.rank)
-    dealt[requests.rank[named].astype(np.intp) - 1, named] = requests.count[named]
+    count, named = requests.count, np.flatnonzero(requests.rank)
+    if not len(named):
+        # Those that are left over go on where the last ones ended.
+        before = np.cumsum(count) - count
+        each, left = np.divmod(count, ranks)
+        return each + (np.mod(np.arange(ranks)[:, None] - before, ranks) < left)
+    dealt = np.zeros((ranks, len(count)))
+    dealt[requests.rank[named].astype(np.intp) - 1, named] = count[named]
     held = dealt.sum(axis=1)
     for group in np.flatnonzero(requests.rank == 0):
-        each, left = divmod(requests.count[group], ranks)
+        each, left = divmod(count[group], ranks)
         dealt[:, group] = each
         dealt[np.argsort(held, kind="stable")[: int(left)], group] += 1.0
         held += dealt[:, group]
@@ -98,10 +102,12 @@ def shares(requests: RequestColumns, ranks: int, *, one_step: bool) -> tuple[Sha
         one_step: as for `aisim_v41.plan.counting.LedgerProgram.count`.
     """
     if one_step:
-        kinds, alike = np.unique(deal(requests, ranks), axis=0, return_counts=True)
+        alike: dict[bytes, list[Floats]] = {}
+        for held in deal(requests, ranks):
+            alike.setdefault(held.tobytes(), []).append(held)
         return tuple(
-            Share(replace(requests, count=count), np.asarray(float(number)))
-            for count, number in zip(kinds, alike, strict=True)
+            Share(replace(requests, count=held[0]), np.asarray(float(len(held))))
+            for held in alike.values()
         )
     count, named = requests.count, requests.rank > 0
     left = np.mod(count, ranks)

@@ -23,7 +23,7 @@ from aisim_v41.plan.compatibility import pack
 from aisim_v41.plan.counting import LedgerProgram
 from aisim_v41.plan.counts import Count
 from aisim_v41.plan.dealing import RowSplit
-from aisim_v41.plan.interleave import progression_sum
+from aisim_v41.plan.interleave import Progressions
 from aisim_v41.plan.ledger import ledger
 from aisim_v41.plan.plan import Plan
 from aisim_v41.plan.policy import policy
@@ -59,7 +59,8 @@ def test_a_progression_is_the_sum_of_its_terms(rule: Reach, first: int, number: 
         return visible if visible <= rule.cap else rule.cap - (-visible) % rule.block
 
     terms = [reached(first + place * stride) for place in range(number)]
-    found = progression_sum(np.array([float(first)]), np.array([float(number)]), stride, rule)
+    sums = Progressions([rule], stride)
+    found = sums.sums(np.array([[float(first)]]), np.array([[float(number)]]))[0]
     assert found.tolist() == [float(sum(terms))]
 
 
