@@ -17,6 +17,7 @@ import subprocess  # noqa: E402
 import sys  # noqa: E402
 from dataclasses import asdict  # noqa: E402
 
+from benchmarks.feature_speed import feature_figures  # noqa: E402
 from benchmarks.figures import Figure, best  # noqa: E402
 from benchmarks.fpm_speed import fpm_figures  # noqa: E402
 
@@ -138,6 +139,7 @@ def measure() -> list[Figure]:
         Figure("peak memory of that process", peak, 1024, "MiB"),
         Figure("memory that the sweep added", added, None, "MiB"),
     ]
+    figures += feature_figures()
     figures += fpm_figures()
     shell = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'aisim_v41.cli.main', "
     shell += "'estimate', '--decode', '32x32768', '--json'], check=True, capture_output=True)"
