@@ -17,8 +17,10 @@ from aisim_v41.estimators.deliveries import deliveries, without_transfer_s
 from aisim_v41.estimators.engram_sources import Rate, host_rate
 from aisim_v41.estimators.entry import estimate
 from aisim_v41.hardware import Hardware
-from aisim_v41.ops.engram import rows_looking_up
+from aisim_v41.ops.engram import looking_up, own_rows, rows_looking_up
 from aisim_v41.ops.operator import Task, Traffic
+from aisim_v41.ops.rank import rank_of
+from aisim_v41.plan.columns import column_of
 from aisim_v41.plan.plan import Plan
 from aisim_v41.units import MICROSECOND, MILLISECOND
 
@@ -41,10 +43,11 @@ class ModuleTransfer:
     Attributes:
         layer: layer before which the module sits.
         times: how often the forward runs.
-        tokens: rows of the streams that look up.
+        tokens: rows of the rank's streams that look up.
         lookups: table rows that they look up.
-        distinct: different rows among them, over all ranks.
-        own: of those, rows that one rank gets for itself.
+        distinct: different rows among them.
+        own: rows that one rank gets itself: its share of these, or of those of all ranks where a
+            table lies over ranks with rows of their own.
         fetched: of its own rows, those that its cache does not have.
         link_bytes: what crosses the link to the host [B].
         disk_bytes: what is read from disk [B].
@@ -270,12 +273,15 @@ def _modules(forward: ForwardPrice, plan: Plan) -> Iterator[ModuleTransfer]:
     assert engram is not None
     delivered = {one.step.layer: one for one in deliveries(forward)}
     beside = compiled.backbone.beside
-    owners = 1 if policy.engram_residency == "host_shared" else plan.parallel.tp
+    rank = rank_of(plan.model, plan.parallel, policy, has_fp4=False)
     for layer in sorted({step.layer for step in beside}):
         tasks = [t for step in beside if step.layer == layer for t in compiled.tasks_in(step.node)]
         lookup = next(task for task in tasks if "engram_lookup" in task.replaces)
         tokens = float(compiled.vector(rows_looking_up(lookup)) @ forward.counts)
         lookups = tokens * engram.rows_per_token
+        where = compiled.program.classes[layer]
+        asked = {column_of(count, where): n for count, n in looking_up(rank).terms.items()}
+        own = own_rows(rank) * float(compiled.vector(asked) @ forward.counts)
         distinct = lookups * policy.engram_distinct_share
         one = delivered.get(layer)
         fetch = one.step.node if one is not None and isinstance(one.step.node, Task) else None
@@ -292,8 +298,8 @@ def _modules(forward: ForwardPrice, plan: Plan) -> Iterator[ModuleTransfer]:
             tokens=tokens,
             lookups=lookups,
             distinct=distinct,
-            own=distinct / owners,
-            fetched=distinct / owners * (1 - hits),
+            own=own,
+            fetched=own * (1 - hits),
             link_bytes=moved(Traffic.HOST_READ),
             disk_bytes=moved(Traffic.DISK_READ),
             transfer_s=0.0 if fetch is None else forward.task_seconds(fetch),

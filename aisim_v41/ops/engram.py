@@ -24,7 +24,7 @@ from aisim_v41.ops.operator import (
 )
 from aisim_v41.ops.projections import projection
 from aisim_v41.ops.rank import BF16_BYTES, Rank
-from aisim_v41.plan.counts import Count
+from aisim_v41.plan.counts import Count, LinearForm
 from aisim_v41.units import FLOP_PER_MAC
 
 PAGES_PER_ROW = 2
@@ -35,7 +35,7 @@ _IN_GPU_MEMORY = {"hbm": 1.0, "disk": 0.0}
 """Share of a rank's rows that its own memory has; of host tables, what a cache holds."""
 
 
-def _own_rows(rank: Rank) -> float:
+def own_rows(rank: Rank) -> float:
     """Distinct table rows that a rank gets for one token of the step."""
     engram, policy = rank.model.engram, rank.policy
     assert engram is not None
@@ -49,7 +49,7 @@ def _over_all(rank: Rank) -> bool:
     return rank.table_ranks != rank.tp and rank.policy.engram_residency != "host_shared"
 
 
-def _looking_up(rank: Rank) -> Form:
+def looking_up(rank: Rank) -> LinearForm:
     """Rows that ask a rank's part of a table."""
     return 1 * Count.REPLICA_ROWS if _over_all(rank) else _LOOKING_UP
 
@@ -62,18 +62,18 @@ def engram_fetch(rank: Rank, weights: Mapping[str, Tensor]) -> Operator | None:
     """
     engram, policy = rank.model.engram, rank.policy
     assert engram is not None
-    missing = _own_rows(rank) * (1 - policy.engram_hit_share)
-    crossing = _own_rows(rank) if policy.engram_residency == "disk" else missing
+    missing = own_rows(rank) * (1 - policy.engram_hit_share)
+    crossing = own_rows(rank) if policy.engram_residency == "disk" else missing
     if policy.engram_residency == "hbm" or not crossing:
         return None
     row = weights["engram.embed"].format.bytes(1, engram.head_dim)
     pages: Form = ZERO
     if policy.engram_residency == "disk" and missing:
-        pages = missing * PAGES_PER_ROW * PAGE_BYTES * _looking_up(rank)
+        pages = missing * PAGES_PER_ROW * PAGE_BYTES * looking_up(rank)
     return Operator(
         name="engram_fetch",
         family=Family.ENGRAM,
-        host_reads=crossing * row * _looking_up(rank),
+        host_reads=crossing * row * looking_up(rank),
         disk_reads=pages,
         launches=ZERO,
         axes=(Count.KV_ROWS,),
@@ -91,7 +91,7 @@ def engram_lookup(rank: Rank, weights: Mapping[str, Tensor]) -> Operator:
     assert engram is not None
     row = weights["engram.embed"].format.bytes(1, engram.head_dim)
     here = _IN_GPU_MEMORY.get(policy.engram_residency, policy.engram_hit_share)
-    read: Form = _own_rows(rank) * here * row * _looking_up(rank) if here else ZERO
+    read: Form = own_rows(rank) * here * row * looking_up(rank) if here else ZERO
     return Operator(
         name="engram_lookup",
         family=Family.ENGRAM,

@@ -142,6 +142,29 @@ def test_rates():
         assert {row.source for row in rows} == {source}
 
 
+@pytest.mark.parametrize("residency", ["host_sharded", "host_shared"])
+def test_ranks_with_rows_of_their_own(residency):
+    """40 and 10 decodes on two groups of four: the fuller fetches for its own rows, from a table of
+    its group, or an eighth of the rows of all from one over both."""
+    requests = [
+        aisim.Request(new_tokens=1, prefix_tokens=4096, kind="decode", count=count, rank=rank)
+        for rank, count in enumerate((40, 10))
+    ]
+    parallel = aisim.Parallel(tp=4, dp=2)
+    for table, rows in (("tensor", 40 * 24 / 4), ("all", None)):
+        policy = aisim.policy("vllm", engram_residency=residency, engram_table=table)
+        report = engram(aisim.Plan(MODEL, requests, parallel=parallel, policy=policy), B200, "sol")
+        for module in report.modules:
+            assert module.tokens == 40
+            assert module.link_bytes == pytest.approx(module.fetched * ROW)
+            if residency == "host_shared":
+                assert module.own == 40 * 24
+            elif rows is not None:
+                assert module.own == rows
+            else:  # 50 rows, filled up to what the exchange takes
+                assert 50 * 24 / 8 <= module.own <= 80 * 24 / 8
+
+
 # --- waiting -------------------------------------------------------------------------------------
 
 
