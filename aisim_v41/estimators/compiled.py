@@ -216,8 +216,9 @@ class CompiledGraph(CompiledStep):
         check_policy(policy, parallel, hardware.architecture)
         check_mapping_is_modelled(parallel)
         check_split(policy, parallel)
-        check_mapping(model, parallel, policy.sharding)
-        check_mapping(model, decode_mapping(parallel), policy.sharding)
+        drafts = policy.speculation != "off"
+        check_mapping(model, parallel, policy.sharding, drafts=drafts)
+        check_mapping(model, decode_mapping(parallel), policy.sharding, drafts=drafts)
         _check_one_domain(parallel, hardware)
         check_speculation(model, policy)
         check_engine_model(model, policy)

@@ -130,6 +130,8 @@ def _step(plan: Plan) -> ModuleStep:
         _refuse(f"policy {policy.name!r}", "SGLang's modules were measured; use policy('sglang')")
     if policy.engram_residency != "hbm" or policy.speculation != "off":
         _refuse("Engram off the GPU or drafting", "use engram_residency='hbm', speculation='off'")
+    if plan.parallel.ep > 1:
+        _refuse(f"ep = {plan.parallel.ep}", "modules were timed with a slice of every expert")
     if plan.parallel.dp * plan.parallel.cp > 1:
         _refuse(f"ranks {plan.parallel.named()}", "modules were timed with the same rows on all")
     if len(shapes) != 1:

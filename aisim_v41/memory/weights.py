@@ -38,9 +38,9 @@ def group_bytes(
     Layers are alike, so each distinct tensor is cut once: a report needs a dozen of these sums.
 
     Raises:
-        UnsupportedPlanError: the mapping does not divide the model.
+        UnsupportedPlanError: the mapping does not divide the model, draft blocks aside.
     """
-    check_mapping(model, parallel, rules)
+    check_mapping(model, parallel, rules, drafts=False)
     found: dict[TensorGroup, int] = {}
     for tensor, count in _distinct(model):
         amount = count * local(tensor, parallel, rules).bytes
@@ -77,6 +77,7 @@ def weight_terms(
         unified: CPU and GPU share one memory, so that tables "on the host" are here too.
     """
     rules = policy.sharding
+    check_mapping(model, parallel, rules, drafts=policy.speculation != "off")
     unpadded = replace(rules, expert_slice_multiple=1)
     plain = group_bytes(model, parallel, replace(unpadded, wo_a=StoredAs.CHECKPOINT))
     widened = group_bytes(model, parallel, unpadded)

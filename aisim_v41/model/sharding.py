@@ -104,8 +104,14 @@ class ShardingRules:
             )
 
 
-def check_mapping(model: Model, parallel: Parallel, rules: ShardingRules) -> None:
+def check_mapping(
+    model: Model, parallel: Parallel, rules: ShardingRules, *, drafts: bool = True
+) -> None:
     """Whether the model can be cut this way at all.
+
+    Args:
+        model, parallel, rules: what is cut, into what, and how.
+        drafts: the draft blocks are loaded, so that their experts must divide too.
 
     Raises:
         UnsupportedPlanError: names the two numbers that do not divide, and the values that do.
@@ -126,7 +132,7 @@ def check_mapping(model: Model, parallel: Parallel, rules: ShardingRules) -> Non
         )
     slices = parallel.expert_slices
     routed = [("routed experts", experts.routed)]
-    if model.draft is not None:
+    if drafts and model.draft is not None:
         routed.append(("routed experts of the draft blocks", model.draft.experts.routed))
     copies = rules.redundant_experts
     if copies and ep == 1:

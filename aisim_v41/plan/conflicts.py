@@ -110,7 +110,7 @@ CONFLICTS: tuple[Conflict, ...] = (
         (), "expert_exchange 'all_to_all'", "a shared expert split over tensor-parallel ranks",
         "each has other rows; use shared_expert='replicated'",
         lambda p, m: p.expert_exchange == "all_to_all"
-        and m.tp > 1
+        and m.tp * m.cp > 1  # ranks of context parallelism decode as tensor-parallel ones
         and p.sharding.shared_expert is Placement.SPLIT,
     ),
     Conflict(

@@ -68,6 +68,12 @@ def test_modules_of_other_widths_are_refused():
         eager_modules(plan, load_hardware("gb300"))
 
 
+def test_modules_of_expert_groups_were_not_timed():
+    plan = Plan(model(), [DECODE], Parallel(tp=4, ep=4), EAGER)
+    with pytest.raises(UnsupportedPlanError, match="ep = 4: modules were timed with a slice"):
+        eager_modules(plan, load_hardware("gb300"))
+
+
 @pytest.mark.parametrize(
     ("requests", "more", "error", "words"),
     [

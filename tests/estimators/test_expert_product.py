@@ -37,13 +37,20 @@ CHOICES = {
 }
 
 
+RANKS = (
+    (1, 1, 1), (2, 1, 1), (4, 1, 1), (4, 1, 1), (8, 1, 1),
+    (1, 2, 1), (2, 2, 1), (1, 16, 1), (1, 12, 1), (1, 64, 1), (1, 1, 4), (1, 1, 2),
+)  # fmt: skip
+"""Tensor-parallel, attention-data-parallel and context-parallel ranks."""
+
+
 def drawn(random: Random) -> tuple[object, Parallel, aisim.RuntimePolicy, list[Request]]:
-    tp = random.choice((1, 2, 4, 4, 8))
-    ep = random.choice((tp, tp, 1, 2, 3))
+    tp, dp, cp = random.choice(RANKS)
+    ep = random.choice((tp * dp * cp, tp * dp * cp, 1, 2, 3))
     fields = {name: random.choice(values) for name, values in CHOICES.items()}
     runtime = aisim.policy(random.choice(("sglang", "vllm", "atom", "trtllm")), **fields)
     gpu = random.choice((RACK, NODES, ALONE))
-    return gpu, Parallel(tp=tp, ep=ep), runtime, random.choice(STEPS)
+    return gpu, Parallel(tp=tp, ep=ep, dp=dp, cp=cp), runtime, random.choice(STEPS)
 
 
 @pytest.mark.parametrize(("method", "combinations"), [("sol", 150), ("op", 25)])

@@ -176,3 +176,16 @@ def test_unified_memory_holds_host_tables_too(model: Model) -> None:
     assert total(weight_terms(model, Parallel(tp=4), chosen, unified=True)) == apart + tables
     kinds = {t.kind for t in weight_terms(model, Parallel(tp=4), chosen, unified=True)}
     assert kinds == {Kind.WEIGHTS, Kind.ENGRAM}
+
+
+def test_draft_experts_need_not_divide_where_they_are_not_loaded(model: Model) -> None:
+    """48 groups: 8 of 384 experts each, but 128 draft experts do not divide."""
+    parallel = Parallel(dp=48, ep=48)
+    (routed,) = (
+        term
+        for term in weight_terms(model, parallel, policy("vllm"))
+        if term.name == "routed experts"
+    )
+    assert routed.bytes == 40 * 8 * 3 * 5120 * 2304 * 17 // 32
+    with pytest.raises(UnsupportedPlanError, match="128 routed experts of the draft"):
+        weight_terms(model, parallel, policy("vllm", speculation="dspark"))

@@ -241,3 +241,66 @@ def test_a_draft_pass_has_groups_of_its_own_experts():
     found, step = task("draft_dispatch_rows", speculation="dspark", **SENT)
     assert found.scatter == Scatter(128, 3, fewest=False)
     assert step.model is MODEL
+
+
+# --- with ranks that have rows of their own -------------------------------------------------------
+
+
+def at_ranks(parallel: Parallel, gpu: str = "b200", method: str = "sol", **fields):
+    """A decode step of as many requests a rank, of whole experts on every rank."""
+    request = Request(new_tokens=1, prefix_tokens=4096, kind="decode", count=16 * parallel.dp)
+    runtime = policy("vllm", fusion="elementary", **fields)
+    return aisim.estimate(
+        Plan(MODEL, [request], parallel, runtime), load_hardware(gpu), method=method
+    )
+
+
+def test_an_exchange_over_two_nodes():
+    """16 rows a rank on 16 ranks of 24 experts in two nodes of 8, in 40 layers. A row of 5,280 and
+    10,240 B goes to 7/16 of the ranks that it needs over 900 GB/s, and to the other node, where
+    half of 2 (1 - C(192, 6)/C(384, 6)) rows have an expert, over 50 GB/s; the two tables and the
+    logits need none of that."""
+    found = at_ranks(Parallel(dp=16, ep=16), expert_exchange="all_to_all", engram_table="tensor")
+    rank = 1 - Fraction(math.comb(360, 6), math.comb(384, 6))
+    node = 1 - Fraction(math.comb(192, 6), math.comb(384, 6))
+    sent = 40 * 16 * (5280 + 10_240)
+    assert found.resource_s["link"] == pytest.approx(float(sent * 7 * rank) / 900e9, rel=1e-9)
+    assert found.resource_s["network"] == pytest.approx(float(sent * node) / 50e9, rel=1e-9)
+
+
+def test_gathering_sends_more_than_an_exchange():
+    """A gather brings every row of the others, an exchange the rows that an expert here wants."""
+    for parallel in (Parallel(dp=8, ep=8), Parallel(dp=16, ep=16)):
+        gathered = at_ranks(parallel)
+        sent = at_ranks(parallel, expert_exchange="all_to_all")
+        for level in ("link", "network"):
+            assert sent.resource_s[level] <= gathered.resource_s[level]
+        assert sent.resource_s["link"] < gathered.resource_s["link"]
+
+
+@pytest.mark.parametrize("method", ["sol", "op"])
+def test_domains_that_would_not_be_full_are_refused(method: str):
+    with pytest.raises(UnsupportedPlanError, match=r"12 ranks.*multiple of 8"):
+        at_ranks(Parallel(dp=12, ep=12), method=method, expert_exchange="all_to_all")
+
+
+def test_a_rack_of_72_is_one_domain():
+    found = at_ranks(Parallel(dp=48, ep=48), "gb300", expert_exchange="all_to_all")
+    assert found.resource_s["network"] == 0 < found.resource_s["link"]
+
+
+def test_groups_that_do_not_divide_the_draft_experts():
+    """48 groups of 8 experts: 128 draft experts do not divide, so that drafting is refused."""
+    at_ranks(Parallel(dp=48, ep=48), "gb300")
+    with pytest.raises(UnsupportedPlanError, match=r"128 routed experts of the draft"):
+        at_ranks(Parallel(dp=48, ep=48), "gb300", speculation="dspark")
+
+
+def test_a_decode_step_of_context_parallel_ranks_scatters_its_rows():
+    """It runs as tensor parallelism over the same ranks: rows are gathered for the next layer."""
+    split = {"expert_exchange": "all_to_all", "encoder_replay": "off"}
+    with pytest.raises(UnsupportedPlanError, match="shared expert split"):
+        at_ranks(Parallel(cp=4, ep=4), **split)
+    found = at_ranks(Parallel(cp=4, ep=4), shared_expert="replicated", **split)
+    like = at_ranks(Parallel(tp=4, ep=4), shared_expert="replicated", **split)
+    assert found.latency_s == pytest.approx(like.latency_s, rel=1e-12)
