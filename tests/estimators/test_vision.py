@@ -121,6 +121,16 @@ def test_packing_saves_launches_and_weights() -> None:
     assert sum(r.bytes for r in alone.rows) > sum(r.bytes for r in packed.rows)
 
 
+def test_a_small_image_waits_for_the_host() -> None:
+    # 11 kernels in each of 32 blocks, 1 before and 6 behind, a call of 55 us each on Grace
+    found = encode(MODEL, [SMALL], GB300)
+    assert found.host_s == pytest.approx((1 + 11 * 32 + 6) * 55e-6)
+    assert found.latency_s == found.host_s > found.kernels_s > found.bounds.graph_s
+    assert found.source_share["host"] == pytest.approx(1 - found.kernels_s / found.host_s)
+    graph = encode(MODEL, [SMALL], GB300, execution="graph", batching="one_by_one")
+    assert graph.latency_s == graph.kernels_s < found.latency_s
+
+
 def test_no_images_take_no_time() -> None:
     for method in ("sol", "op"):
         none = encode(MODEL, [], GB300, method)
