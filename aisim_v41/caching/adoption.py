@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from aisim_v41.caching.copies import RingCopies, ring_copies
+from aisim_v41.caching.kinds import require_kind
 from aisim_v41.caching.lookup import CacheLookup
-from aisim_v41.errors import InvalidInputError, OutOfRangeError, UnsupportedPlanError
+from aisim_v41.errors import OutOfRangeError, UnsupportedPlanError
 from aisim_v41.model.description import Model
 from aisim_v41.model.earlier import require_step_model
-from aisim_v41.plan.compatibility import check_requests
+from aisim_v41.plan.compatibility import step_warnings
+from aisim_v41.plan.plan import Plan
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.request import Request, chunked
 from aisim_v41.units import MB
@@ -42,6 +44,7 @@ class Adoption:
         copies: rows copied between the request's window ring and a workspace.
         history_ids: token ids before the first computed row that Engram hashes look back at.
         reasons: how the hit became what is used, one line each.
+        warnings: which engines would refuse it, where the policy's ``engine_rules`` are "warned".
     """
 
     lookup: CacheLookup
@@ -54,6 +57,7 @@ class Adoption:
     copies: RingCopies
     history_ids: int
     reasons: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def new_tokens(self) -> int:
@@ -96,6 +100,7 @@ class Adoption:
             "ring_copy_bytes": self.copies.bytes,
             "requests": [repr(request) for request in self.requests],
             "reasons": list(self.reasons),
+            "warnings": list(self.warnings),
         }
 
     def text(self) -> str:
@@ -129,6 +134,7 @@ class Adoption:
         lines += [f"  step {number}: {request!r}" for number, request in enumerate(shown)]
         if len(shown) < len(self.requests):
             lines.append(f"  ... {len(self.requests):,} steps in all")
+        lines += [f"warning: {line}" for line in self.warnings]
         return "\n".join(lines)
 
 
@@ -138,12 +144,13 @@ def adopt(model: Model, lookup: CacheLookup, policy: RuntimePolicy) -> Adoption:
     Args:
         model: from `load_model`.
         lookup: the prompt and what the cache has of it.
-        policy: the engine; its ``encoder_replay``, page, chunk and decoder replay decide.
+        policy: the engine; its ``encoder_replay``, page, chunk and decoder replay decide. What it
+            refuses of a mapping is left to the plan of a step: here it is one GPU.
 
     Raises:
         InvalidInputError: an argument of the wrong kind.
         OutOfRangeError: a prompt beyond the model's context.
-        UnsupportedPlanError: the engine refuses the hit.
+        UnsupportedPlanError: the engine refuses the hit, or the policy.
 
     Example:
         >>> from aisim_v41.model.load import load_model
@@ -155,9 +162,8 @@ def adopt(model: Model, lookup: CacheLookup, policy: RuntimePolicy) -> Adoption:
         (65536, 128, 640)
     """
     require_step_model(model)
-    for name, value, kind in (("lookup", lookup, CacheLookup), ("policy", policy, RuntimePolicy)):
-        if not isinstance(value, kind):
-            raise InvalidInputError(f"{name} = {value!r}: must be a {kind.__name__}")
+    require_kind("lookup", lookup, CacheLookup)
+    require_kind("policy", policy, RuntimePolicy)
     if lookup.prompt_tokens > model.max_context:
         raise OutOfRangeError(
             f"CacheLookup.prompt_tokens = {lookup.prompt_tokens}: {model.name} has a context of "
@@ -177,7 +183,7 @@ def adopt(model: Model, lookup: CacheLookup, policy: RuntimePolicy) -> Adoption:
     start = hit - replayed
     history = 0 if model.engram is None else min(model.engram.max_ngram - 1, start)
     requests = _steps(lookup, policy, hit, source, replayed)
-    check_requests(model, policy, requests[:1])
+    step = Plan(model, requests[:1], policy=policy)
     return Adoption(
         lookup=lookup,
         policy=policy,
@@ -191,6 +197,7 @@ def adopt(model: Model, lookup: CacheLookup, policy: RuntimePolicy) -> Adoption:
         copies=ring_copies(model, policy, requests),
         history_ids=history,
         reasons=tuple(reasons),
+        warnings=step_warnings(policy, step.requests, model, step.parallel),
     )
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from aisim_v41.caching.adoption import Adoption, adopt
+from aisim_v41.caching.kinds import require_kind
 from aisim_v41.caching.lookup import CacheLookup
 from aisim_v41.caching.overlap import LayerTimes, end_behind_loads, layer_times, slowest_rate
 from aisim_v41.caching.state import Domain, StatePart, sequence_state
@@ -21,7 +22,9 @@ from aisim_v41.errors import InvalidInputError
 from aisim_v41.estimators.entry import compile, estimate
 from aisim_v41.hardware import Hardware
 from aisim_v41.model.description import Model
+from aisim_v41.model.earlier import require_step_model
 from aisim_v41.model.parallel import Parallel
+from aisim_v41.plan.compatibility import engine_warnings
 from aisim_v41.plan.plan import Plan
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.units import MILLISECOND
@@ -69,6 +72,7 @@ class RestoreReport:
         new_tokens: of the prompt behind it [tokens].
         choices: that the engine has, "recompute" first.
         left_out: why it does not have the others.
+        warnings: which engines would refuse it, where the policy's ``engine_rules`` are "warned".
     """
 
     model: str
@@ -81,6 +85,7 @@ class RestoreReport:
     new_tokens: int
     choices: tuple[Choice, ...]
     left_out: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def best(self) -> Choice:
@@ -113,6 +118,7 @@ class RestoreReport:
             "new_tokens": self.new_tokens,
             "choices": [self._row(choice) for choice in self.choices],
             "left_out": list(self.left_out),
+            "warnings": list(self.warnings),
             "best": self.best.how,
         }
 
@@ -182,6 +188,7 @@ def restore_or_recompute(
         new_tokens=new_tokens,
         choices=tuple(choices),
         left_out=tuple(left_out),
+        warnings=_warnings(choices, policy, parallel, hardware),
     )
 
 
@@ -214,6 +221,8 @@ def break_even_tokens(
     if how not in HOWS[1:]:
         raise InvalidInputError(f"how = {how!r}: must be 'restore' or 'replay'")
     _check(0, new_tokens, way)
+    require_step_model(model)
+    require_kind("policy", policy, RuntimePolicy)
     page = policy.hit_page_tokens
     most = (model.max_context - new_tokens) // page
     asked = partial(
@@ -298,6 +307,14 @@ def _lookup(how: How, prefix: int, new: int) -> CacheLookup:
     )
 
 
+def _warnings(
+    choices: Sequence[Choice], policy: RuntimePolicy, parallel: Parallel, hardware: Hardware
+) -> tuple[str, ...]:
+    of_steps = (line for choice in choices for line in choice.adoption.warnings)
+    of_mapping = engine_warnings(policy, parallel, hardware.architecture)
+    return tuple(dict.fromkeys((*of_mapping, *of_steps)))
+
+
 def _not_this_way(how: How, adoption: Adoption) -> str | None:
     """Why an engine has no such choice; None if it has."""
     wanted = {"recompute": ("none",), "restore": ("cached", "snapshot"), "replay": ("replayed",)}
@@ -351,8 +368,7 @@ def _check(prefix_tokens: object, new_tokens: object, way: object) -> None:
     for name, value, low in (("prefix_tokens", prefix_tokens, 0), ("new_tokens", new_tokens, 1)):
         if type(value) is not int or value < low:
             raise InvalidInputError(f"{name} = {value!r}: must be a whole number of at least {low}")
-    if not isinstance(way, Way):
-        raise InvalidInputError(f"way = {way!r}: must be a Way, see way_to")
+    require_kind("way", way, Way)
 
 
 def frame_of(reports: Sequence[RestoreReport]) -> pd.DataFrame:

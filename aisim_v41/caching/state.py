@@ -10,10 +10,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from aisim_v41.caching.kinds import require_kind
 from aisim_v41.errors import InvalidInputError
 from aisim_v41.memory.pool import KvPool, kv_pool
 from aisim_v41.model.description import Model
+from aisim_v41.model.earlier import require_step_model
 from aisim_v41.model.formats import FP32
+from aisim_v41.plan.draft import block_layer
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.request import MAX_TOKENS
 
@@ -46,7 +49,8 @@ class StatePart:
 
     Attributes:
         domain: which kind.
-        layer: that wrote it and must find it; draft blocks have the numbers after the backbone.
+        layer: that wrote it and must find it, numbered as in the ledger: draft blocks follow the
+            head (`aisim_v41.plan.draft.block_layer`).
         rows: of it.
         payload_bytes: those rows alone [B].
         bytes: the pages or rings that they lie in, which is what moves [B].
@@ -71,9 +75,11 @@ def sequence_state(
         held_tokens: entries of so many are elsewhere already and left out [tokens].
 
     Raises:
-        InvalidInputError: lengths that no sequence has.
+        InvalidInputError: an argument of the wrong kind, or lengths that no sequence has.
         MissingProfileError, UnsupportedPlanError: the policy's layout does not exist.
     """
+    require_step_model(model)
+    require_kind("policy", policy, RuntimePolicy)
     _check(tokens, held_tokens)
     pool = kv_pool(model, policy)
     parts = [*_entries(pool, tokens, held_tokens), *_windows(model, policy, pool, tokens)]
@@ -129,7 +135,9 @@ def _windows(model: Model, policy: RuntimePolicy, pool: KvPool, tokens: int) -> 
     if policy.window_pool != "per_request" or policy.kv_blocks == "shared":
         # Pages begin at multiples of their rows, so a window may lie across one more.
         pages = -(-tokens // page) - (tokens - rows) // page
-    for layer in range(len(model.layers) + draft_blocks(model, policy)):
+    drafting = range(draft_blocks(model, policy))
+    backbone = (layer.index for layer in model.layers)
+    for layer in (*backbone, *(block_layer(model, block) for block in drafting)):
         yield StatePart(
             domain=Domain.WINDOW,
             layer=layer,

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from aisim_v41.caching.kinds import require_kind
 from aisim_v41.caching.state import TAIL, Domain, sequence_state, snapshot_state, state_bytes
 from aisim_v41.caching.ways import HOST, Way, way_to
 from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
+from aisim_v41.estimators.compiled import listed
 from aisim_v41.hardware import Hardware
 from aisim_v41.memory.capacity import capacity
 from aisim_v41.memory.pool import kv_pool
@@ -42,7 +44,7 @@ class Tier:
         way: from it to a GPU; None: it is the GPU's own memory.
 
     Raises:
-        InvalidInputError: a size that nothing has, or no domain.
+        InvalidInputError: a size that nothing has, no domain, or no `Way`.
     """
 
     name: str
@@ -51,12 +53,16 @@ class Tier:
     way: Way | None = None
 
     def __post_init__(self) -> None:
-        if not self.domains or not all(isinstance(d, Domain) for d in self.domains):
+        kinds = listed("Tier.domains", self.domains, "Domain")
+        object.__setattr__(self, "domains", tuple(kinds))
+        if not kinds or not all(isinstance(d, Domain) for d in kinds):
             raise InvalidInputError(
                 f"Tier.domains = {self.domains!r}: must be some of {', '.join(Domain)}"
             )
         if self.bytes is not None and not _is_amount(self.bytes):
             raise InvalidInputError(f"Tier.bytes = {self.bytes!r}: must be above 0, or None")
+        if self.way is not None:
+            require_kind("Tier.way", self.way, Way)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +112,7 @@ def kept(
         tails_per_turn: ends that one turn keeps: of its answer, and perhaps of its prompt.
 
     Raises:
-        InvalidInputError: a number that no workload has.
+        InvalidInputError: an argument of the wrong kind, or a number that no workload has.
 
     Example:
         >>> from aisim_v41.model.load import load_model
@@ -117,6 +123,8 @@ def kept(
         >>> found.tails  # 40 layers x 128 rows x 528 B each
         36991
     """
+    for place, tier in enumerate(listed("tiers", tiers, "Tier")):
+        require_kind(f"tiers[{place}]", tier, Tier)
     if not _is_amount(turns_per_s):
         raise InvalidInputError(f"turns_per_s = {turns_per_s!r}: must be above 0")
     for name, value in (("turn_tokens", turn_tokens), ("tails_per_turn", tails_per_turn)):
@@ -178,6 +186,7 @@ def report_tiers(hardware: Hardware, store: Way) -> tuple[Tier, Tier]:
     Raises:
         UnsupportedPlanError: the file does not say how much memory the host has.
     """
+    require_kind("hardware", hardware, Hardware)
     if hardware.host_memory_bytes is None:
         raise UnsupportedPlanError(
             f"{hardware.name} has no host.memory_gb: add it to the file, or make a Tier with a size"

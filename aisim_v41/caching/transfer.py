@@ -12,15 +12,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from aisim_v41.caching.adoption import Adoption, adopt
+from aisim_v41.caching.kinds import require_kind
 from aisim_v41.caching.lookup import CacheLookup
 from aisim_v41.caching.overlap import LayerTimes, end_of_sends, layer_times
 from aisim_v41.caching.state import Domain, StatePart, sequence_state, state_bytes
 from aisim_v41.caching.ways import Way
 from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
+from aisim_v41.estimators.compiled import listed
 from aisim_v41.estimators.entry import estimate
 from aisim_v41.hardware import Hardware
 from aisim_v41.memory.pool import KvPool, kv_pool
 from aisim_v41.model.description import Model
+from aisim_v41.model.earlier import require_step_model
 from aisim_v41.model.formats import BF16
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.model.vision import image_grid
@@ -28,6 +31,7 @@ from aisim_v41.plan.compatibility import (
     check_disaggregated,
     check_policy,
     disaggregation_faults,
+    engine_warnings,
 )
 from aisim_v41.plan.plan import Plan
 from aisim_v41.plan.policy import RuntimePolicy
@@ -51,10 +55,7 @@ class Role:
 
     def __post_init__(self) -> None:
         for name, kind in (("policy", RuntimePolicy), ("parallel", Parallel)):
-            if not isinstance(getattr(self, name), kind):
-                raise InvalidInputError(
-                    f"Role.{name} = {getattr(self, name)!r}: must be a {kind.__name__}"
-                )
+            require_kind(f"Role.{name}", getattr(self, name), kind)
 
     @property
     def copies(self) -> int:
@@ -75,6 +76,7 @@ class TransferReport:
         compute_s: the sender's forwards [s].
         transfer_s: of one copy, after them and all at once [s].
         total_s: until the receiver has everything, layer by layer [s].
+        warnings: what engines would refuse of sides whose ``engine_rules`` are "warned".
     """
 
     sender: Role
@@ -89,6 +91,7 @@ class TransferReport:
     compute_s: float
     transfer_s: float
     total_s: float
+    warnings: tuple[str, ...] = ()
 
     @property
     def copy_bytes(self) -> int:
@@ -99,11 +102,6 @@ class TransferReport:
     def wire_bytes(self) -> int:
         """All copies [B]."""
         return self.copies * self.copy_bytes
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What engines would refuse."""
-        return hand_over_warnings(self.sender, self.receiver)
 
     @property
     def exposed_s(self) -> float:
@@ -178,12 +176,12 @@ def transfer(
         UnsupportedPlanError: the two sides store unlike rows or pages, or an engine refuses it.
         OutOfRangeError, MissingProfileError: as for `adopt` and `estimate`.
     """
+    require_step_model(model)
     for name, value, kind in (
         ("hardware", hardware, Hardware), ("sender", sender, Role), ("receiver", receiver, Role),
         ("way", way, Way),
     ):  # fmt: skip
-        if not isinstance(value, kind):
-            raise InvalidInputError(f"{name} = {value!r}: must be a {kind.__name__}")
+        require_kind(name, value, kind)
     check_roles(model, sender, receiver)
     adoption = adopt(model, lookup, sender.policy)
     prompt = lookup.prompt_tokens
@@ -211,6 +209,16 @@ def transfer(
         compute_s=compute_s,
         transfer_s=link.seconds(state_bytes(parts)),
         total_s=max(compute_s, end),
+        warnings=tuple(
+            dict.fromkeys(
+                (
+                    *hand_over_warnings(sender, receiver),
+                    *engine_warnings(sender.policy, sender.parallel, hardware.architecture),
+                    *adoption.warnings,
+                    *engine_warnings(receiver.policy, receiver.parallel),
+                )
+            )
+        ),
     )
 
 
@@ -365,11 +373,18 @@ def transfer_images(
         >>> sent.copy_bytes  # 25 x 19 cells x 5,120 values x 2 B
         4864000
     """
-    for name, value, kind in (("receiver", receiver, Role), ("way", way, Way)):
-        if not isinstance(value, kind):
-            raise InvalidInputError(f"{name} = {value!r}: must be a {kind.__name__}")
-    cells = sum(image_grid(model, width, height).cells for width, height in sizes)
+    require_step_model(model)
+    require_kind("receiver", receiver, Role)
+    require_kind("way", way, Way)
+    cells = sum(image_grid(model, *_size(pair)).cells for pair in listed("sizes", sizes, "pairs"))
     moved = BF16.element_bytes(cells, model.hidden)
     return ImageTransfer(
         cells=cells, copy_bytes=moved, copies=receiver.copies, seconds=way.seconds(moved)
     )
+
+
+def _size(pair: object) -> tuple[int, int]:
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise InvalidInputError(f"sizes hold {pair!r:.120}: must be pairs of width and height")
+    width, height = pair
+    return width, height

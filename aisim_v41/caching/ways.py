@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from aisim_v41.caching.kinds import require_kind
 from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
 from aisim_v41.estimators.engram_sources import host_rate
 from aisim_v41.hardware import Hardware
@@ -73,7 +74,7 @@ def way_to(
         likely: what the file quotes as achieved on the host link, not its peak.
 
     Raises:
-        InvalidInputError: no such way, or a figure that no link has.
+        InvalidInputError: no `Hardware`, no such way, or a figure that no link has.
         UnsupportedPlanError: the file has no figure and none was given.
 
     Example:
@@ -81,7 +82,8 @@ def way_to(
         >>> way_to(load_hardware("gb300"), "host").bytes_per_s
         170000000000.0
     """
-    if name not in WAYS:
+    require_kind("hardware", hardware, Hardware)
+    if not isinstance(name, str) or name not in WAYS:
         raise InvalidInputError(f"way {name!r}: must be one of {', '.join(WAYS)}")
     given = (
         None if bytes_per_s is None else Way(name=name, bytes_per_s=bytes_per_s, start_s=start_s)

@@ -83,6 +83,27 @@ def engine_warnings(
     )
 
 
+def step_warnings(
+    policy: RuntimePolicy,
+    requests: Sequence[Request],
+    model: Model,
+    parallel: Parallel,
+    architecture: str | None = None,
+) -> tuple[str, ...]:
+    """`engine_warnings`, and which engines would refuse the model or the requests of a step."""
+    if policy.engine_rules == "enforced":
+        return ()
+    sglang = preset("sglang").revision
+    refused = (
+        *_sglang_model_refusals(model, policy),
+        *_sglang_step_refusals(policy, pack(requests)),
+    )
+    return (
+        *engine_warnings(policy, parallel, architecture),
+        *(f"{sglang} refuses this: {reason}" for reason in refused),
+    )
+
+
 def _conflicts(
     policy: RuntimePolicy, parallel: Parallel, architecture: str | None
 ) -> Iterator[Conflict]:
@@ -399,48 +420,3 @@ def refusal(model: Model, policy: RuntimePolicy, where: str, request: Request) -
         f"({policy.revision}): the late layers do not compute those rows. Turn one off, or set "
         "policy field prompt_logprobs."
     )
-
-
-def warnings_for(
-    policy: RuntimePolicy, requests: Sequence[Request], model: Model, parallel: Parallel
-) -> tuple[str, ...]:
-    """What a reader may misread in a valid plan."""
-    kinds = {request.kind for request in requests if request.count and request.new_tokens}
-    mixed = "prefill" in kinds and len(kinds) > 1
-    found = list(engine_warnings(policy, parallel))
-    if policy.engine_rules == "warned":
-        sglang = preset("sglang").revision
-        refused = (
-            *_sglang_model_refusals(model, policy),
-            *_sglang_step_refusals(policy, pack(requests)),
-        )
-        found += [f"{sglang} refuses this: {reason}" for reason in refused]
-    pictured = [request for request in requests if request.image_tokens and request.count]
-    if pictured:
-        found.append(
-            "image rows: encoding their images is not part of a step; `aisim-v41 encode` has it"
-        )
-    if policy.engine_rules == "warned" and any(request.prefix_tokens for request in pictured):
-        found.append(
-            f"{preset('paper').revision} refuses this: images lie in the first chunk of a prompt"
-        )
-    if mixed and policy.name == "sglang" and policy.decode_rows == "own_window":
-        found.append(
-            f"{policy.revision} runs prefill and decode in separate steps by default; this prices "
-            "them in one step in which decode rows keep their window. With mixed chunks and "
-            "decoder replay that engine may cut them (decode_rows='as_extend')."
-        )
-    if mixed and policy.decoder_replay and policy.decode_rows == "as_extend":
-        found.append(
-            "decode_rows='as_extend' models a hazard derived from code and confirmed by no engine "
-            "test: decode rows lose their late window."
-        )
-    if policy.expert_routing != "fewest":
-        whose = (
-            "row" if policy.expert_routing == "independent" else "prompt row and decoding request"
-        )
-        found.append(
-            f"the bound counts the experts expected if every {whose} drew its own; "
-            "expert_routing='fewest' holds whatever is routed"
-        )
-    return tuple(found)

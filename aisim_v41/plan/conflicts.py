@@ -97,7 +97,7 @@ CONFLICTS: tuple[Conflict, ...] = (
         lambda p, m: p.encoder_replay != "off" and p.chunk_tokens < p.encoder_replay_rows,
     ),
     Conflict(
-        ("sglang",), "encoder replay", "full prefill graphs", "use prefill_execution='eager'",
+        ("sglang",), "encoder replay", "all prefill graphs", "use prefill_execution='eager'",
         lambda p, m: p.encoder_replay != "off" and p.prefill_execution != "eager",
     ),
     Conflict(

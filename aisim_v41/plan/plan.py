@@ -15,10 +15,10 @@ from aisim_v41.plan.compatibility import (
     check_requests,
     check_speculation,
     stored_model,
-    warnings_for,
 )
 from aisim_v41.plan.dealing import decode_mapping
 from aisim_v41.plan.mappings import check_mapping_is_modelled, check_split
+from aisim_v41.plan.misread import warnings_for
 from aisim_v41.plan.policy import RuntimePolicy, policy
 from aisim_v41.plan.request import Request
 

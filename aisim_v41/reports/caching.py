@@ -46,6 +46,7 @@ def restore_text(reports: Sequence[RestoreReport]) -> str:
             "",
             *columns(head, body, 2),
             *(["", *left_out] if left_out else []),
+            *dict.fromkeys(f"warning: {line}" for report in reports for line in report.warnings),
         ]
     )
 
