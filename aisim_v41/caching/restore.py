@@ -18,7 +18,7 @@ from aisim_v41.caching.lookup import CacheLookup
 from aisim_v41.caching.overlap import LayerTimes, end_behind_loads, layer_times, slowest_rate
 from aisim_v41.caching.state import Domain, StatePart, sequence_state
 from aisim_v41.caching.ways import Way
-from aisim_v41.errors import InvalidInputError
+from aisim_v41.errors import InvalidInputError, OutOfRangeError
 from aisim_v41.estimators.entry import compile, estimate
 from aisim_v41.hardware import Hardware
 from aisim_v41.model.description import Model
@@ -224,6 +224,10 @@ def break_even_tokens(
     require_step_model(model)
     require_kind("policy", policy, RuntimePolicy)
     page = policy.hit_page_tokens
+    if new_tokens > model.max_context:
+        raise OutOfRangeError(
+            f"new_tokens = {new_tokens}: {model.name} has a context of {model.max_context}"
+        )
     most = (model.max_context - new_tokens) // page
     asked = partial(
         restore_or_recompute, model, hardware, new_tokens=new_tokens, way=way, policy=policy,

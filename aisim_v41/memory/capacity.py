@@ -24,6 +24,7 @@ from aisim_v41.memory.setting import Setting
 from aisim_v41.memory.terms import Kind, Term, size, total
 from aisim_v41.model.description import Model
 from aisim_v41.model.parallel import Parallel
+from aisim_v41.plan.compatibility import engine_warnings
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.policy import policy as preset
 
@@ -337,4 +338,6 @@ def _notes(report: CapacityReport) -> list[str]:
             f"window pool of {rows} rows ({window.kind}): the smaller of the two pools bounds the "
             "prefix hits"
         )
-    return notes
+    setting = report.setting
+    architecture = setting.hardware.architecture
+    return [*notes, *engine_warnings(setting.policy, setting.parallel, architecture)]

@@ -98,9 +98,12 @@ def step_warnings(
         *_sglang_model_refusals(model, policy),
         *_sglang_step_refusals(policy, pack(requests)),
     )
+    reused = any(r.prompt_logprobs and r.window != "running" for r in requests)
+    unread = f"{preset('trtllm').revision} reuses no hit where prompt log-probabilities are wanted"
     return (
         *engine_warnings(policy, parallel, architecture),
         *(f"{sglang} refuses this: {reason}" for reason in refused),
+        *([unread] if reused and policy.decoder_replay else []),
     )
 
 
@@ -244,6 +247,8 @@ def check_columns(model: Model, policy: RuntimePolicy, columns: RequestColumns) 
             refused |= columns.window == SNAPSHOT
         if policy.decoder_replay and policy.prompt_logprobs == "refuse":
             refused |= columns.prompt_logprobs != 0
+        if _hides_hits_of_logprobs(policy):
+            refused |= (columns.prompt_logprobs != 0) & (columns.window != RUNNING)
         if columns.pictured:
             refused |= _refused_images(model, policy, columns)
     return int(np.argmax(refused)) if refused.any() else None
@@ -273,6 +278,12 @@ def _images_first(policy: RuntimePolicy) -> bool:
 def _hides_hits(policy: RuntimePolicy) -> bool:
     """Whether a request with images reuses nothing of the cache (runtime-semantics §1.5)."""
     return policy.decoder_replay and policy.replay_images == "all_rows"
+
+
+def _hides_hits_of_logprobs(policy: RuntimePolicy) -> bool:
+    """Whether a request that wants context logits reuses nothing: TensorRT-LLM's rule
+    (runtime-semantics §1.5)."""
+    return policy.decoder_replay and policy.name == "trtllm" and policy.engine_rules == "enforced"
 
 
 def fetches_ahead(model: Model, policy: RuntimePolicy) -> bool:
@@ -394,7 +405,7 @@ def refusal(model: Model, policy: RuntimePolicy, where: str, request: Request) -
             f"({policy.revision}): without window KV the hit cannot be used. Set encoder_replay, "
             "or prefix_tokens=0 to recompute the prefix."
         )
-    if request.window == "snapshot":
+    if request.window == "snapshot" and policy.encoder_replay != "snapshot":
         return UnsupportedPlanError(
             f"{where}: window='snapshot' and encoder_replay={policy.encoder_replay!r} exclude each "
             f"other ({policy.revision}): only encoder_replay='snapshot' restores one."
@@ -413,6 +424,12 @@ def refusal(model: Model, policy: RuntimePolicy, where: str, request: Request) -
         return UnsupportedPlanError(
             f"{where}: image rows and window={request.window!r} exclude each other "
             f"({policy.revision}): with decoder replay a request with images reuses nothing; use "
+            "prefix_tokens=0, or turn replay off"
+        )
+    if policy.prompt_logprobs != "refuse":
+        return UnsupportedPlanError(
+            f"{where}: prompt log-probabilities and window={request.window!r} exclude each other "
+            f"({policy.revision}): with decoder replay such a request reuses nothing; use "
             "prefix_tokens=0, or turn replay off"
         )
     return UnsupportedPlanError(

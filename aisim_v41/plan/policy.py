@@ -438,13 +438,12 @@ def policy(name: str, *, base: str | None = None, **overrides: Any) -> RuntimePo
         'warned'
     """
     if name == CUSTOM:
-        return policy(base or "paper", **{"engine_rules": "warned"} | overrides)
-    if base is not None:
-        raise InvalidInputError(
-            f"policy({name!r}, base={base!r}): only 'custom' starts from another preset"
-        )
+        name = "paper" if base is None else base
+        overrides = {"engine_rules": "warned"} | overrides
+    elif base is not None:
+        raise InvalidInputError(f"policy({name!r}, base={base!r}): only 'custom' has a base")
     presets = _presets()
     if not isinstance(name, str) or name not in presets:
-        known = [*presets, CUSTOM]
+        known = [*presets, CUSTOM] if base is None else presets
         raise MissingProfileError(f"no policy named {name!r}; {nearest(str(name), known)}")
     return presets[name].with_overrides(**overrides) if overrides else presets[name]

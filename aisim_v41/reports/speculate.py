@@ -35,6 +35,7 @@ class SpeculationReport:
         plain: decode without a drafter, which gains are over.
         outcomes: one a schedule, in the order asked for.
         refused: schedules that the engine refuses, and why.
+        warnings: what engines would refuse, where the policy's ``engine_rules`` are "warned".
     """
 
     plan: Plan
@@ -44,6 +45,7 @@ class SpeculationReport:
     plain: Outcome
     outcomes: tuple[Outcome, ...]
     refused: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def gain(self, outcome: Outcome) -> float:
         """Output rate over that of plain decode."""
@@ -84,6 +86,7 @@ class SpeculationReport:
             ],
             "best": self.best.schedule,
             "refused": dict(self.refused),
+            "warnings": list(self.warnings),
         }
 
     def text(self) -> str:
@@ -115,6 +118,7 @@ class SpeculationReport:
                 f"  {shares}",
                 "waits: share of tokens that come a step after the one before; others come with it",
                 *(f"{name} is not among them: {reason}" for name, reason in self.refused),
+                *(f"warning: {line}" for line in self.warnings),
             ]
         )
 
@@ -192,7 +196,7 @@ def speculate(
     return SpeculationReport(
         plan=plan, hardware=hardware, method=priced.uniform.method,
         acceptance=priced.of_entries, plain=plain, outcomes=tuple(outcomes),
-        refused=tuple(refused),
+        refused=tuple(refused), warnings=priced.warnings,
     )  # fmt: skip
 
 
@@ -250,7 +254,15 @@ class BatchSchedules:
                     f"{report.gain(fixed):.3f}", *chosen,
                 ]
             )  # fmt: skip
-        return "\n".join([*_question(self.reports[0]), "", *columns(head, body, 0)])
+        warned = dict.fromkeys(line for report in self.reports for line in report.warnings)
+        return "\n".join(
+            [
+                *_question(self.reports[0]),
+                "",
+                *columns(head, body, 0),
+                *(f"warning: {line}" for line in warned),
+            ]
+        )
 
 
 def speculate_by_batch(
@@ -271,6 +283,8 @@ def speculate_by_batch(
         InvalidInputError: several entries, or no batch.
         OutOfRangeError, UnsupportedPlanError: as for `speculate`.
     """
+    if not isinstance(plan, Plan):
+        raise InvalidInputError(f"plan = {plan!r:.120}: must be a Plan")
     sizes = listed("batches", batches, "numbers of requests")
     if len(plan.requests) != 1 or not sizes:
         raise InvalidInputError(

@@ -9,7 +9,7 @@ runtime-semantics §9; what is taken as true: docs/assumptions.md, "Acceptance".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isfinite
@@ -47,7 +47,7 @@ class Acceptance:
     by_position: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        values = tuple(_probability("by_position", value) for value in self.by_position)
+        values = _probabilities("by_position", self.by_position)
         if not values:
             raise InvalidInputError("by_position = (): must hold at least one drafted position")
         object.__setattr__(self, "by_position", values)
@@ -98,7 +98,7 @@ class Acceptance:
             >>> Acceptance.of_survival((0.5, 0.25)).by_position
             (0.5, 0.5)
         """
-        kept = tuple(_probability("survival", value) for value in survival)
+        kept = _probabilities("survival", survival)
         if not kept:
             raise InvalidInputError("survival = (): must hold at least one drafted position")
         if any(later > earlier for earlier, later in pairwise(kept)):
@@ -234,12 +234,16 @@ def drawn_emitted(
             (kkHuang-amd/claude-skills dsv41/VLLM_COMPARE.md).
 
     Raises:
-        InvalidInputError: lists of different length, more drafts than positions known, or an
-            unknown kind of draw.
+        InvalidInputError: lists of different length, more drafts than positions known, an unknown
+            kind of draw, or a seed that is no whole number of at least 0.
     """
-    if len(requests) != len(drafts):
+    if type(seed) is not int or seed < 0:
+        raise InvalidInputError(f"seed = {seed!r:.120}: must be a whole number of at least 0")
+    require_acceptances(requests)
+    if not isinstance(drafts, Sized) or len(requests) != len(drafts):
+        given = len(drafts) if isinstance(drafts, Sized) else repr(drafts)[:80]
         raise InvalidInputError(
-            f"{len(requests)} requests and {len(drafts)} numbers of drafts: give one for each"
+            f"{len(requests)} requests and {given} numbers of drafts: give one for each"
         )
     if draw not in ("request", "step"):
         raise InvalidInputError(f"draw = {draw!r}: must be 'request' or 'step'")
@@ -256,6 +260,17 @@ def drawn_emitted(
     return emitted
 
 
+def require_acceptances(requests: Sequence[Acceptance]) -> None:
+    """Refuse what is no list of `Acceptance`.
+
+    Raises:
+        InvalidInputError: with what it is.
+    """
+    listed = isinstance(requests, (list, tuple))
+    if not listed or any(not isinstance(one, Acceptance) for one in requests):
+        raise InvalidInputError(f"requests = {requests!r:.120}: must be a list of Acceptance")
+
+
 def _drafts(value: int) -> int:
     if type(value) is not int or value < 1:
         raise InvalidInputError(f"drafts = {value!r}: must be a whole number >= 1")
@@ -263,6 +278,8 @@ def _drafts(value: int) -> int:
 
 
 def _check_length(accept_length: float, drafts: int) -> None:
+    if isinstance(accept_length, bool) or not isinstance(accept_length, (int, float)):
+        raise InvalidInputError(f"accept_length = {accept_length!r:.120}: must be a number")
     if not 1.0 <= accept_length <= 1.0 + drafts:
         raise OutOfRangeError(
             f"accept_length = {accept_length!r} tokens with {drafts} drafts: a step emits "
@@ -270,7 +287,14 @@ def _check_length(accept_length: float, drafts: int) -> None:
         )
 
 
+def _probabilities(name: str, values: object) -> tuple[float, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InvalidInputError(f"{name} = {values!r:.120}: must be a list of probabilities")
+    return tuple(_probability(name, value) for value in values)
+
+
 def _probability(name: str, value: float) -> float:
-    if type(value) not in (int, float) or not isfinite(value) or not 0.0 <= value <= 1.0:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not isfinite(value) or not 0.0 <= value <= 1.0:
         raise InvalidInputError(f"{name} holds {value!r}: must be a probability, 0 ... 1")
     return float(value)

@@ -32,7 +32,7 @@ from aisim_v41.estimators.compiled import CompiledStep, listed
 from aisim_v41.estimators.entry import compile as compile_step
 from aisim_v41.hardware import Hardware
 from aisim_v41.plan.captured import CapturedSteps
-from aisim_v41.plan.compatibility import pack
+from aisim_v41.plan.compatibility import engine_warnings, pack
 from aisim_v41.plan.plan import Plan
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.request import Request
@@ -214,6 +214,22 @@ class Speculation:
         chosen = self.confident
         return replace(chosen, schedule="cap-accept", rows=whole.rows, step_s=whole.step_s)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What engines would refuse of the steps priced so far, where ``engine_rules`` are
+        "warned"."""
+        lengths = ("uniform", "ragged") if "ragged" in self.__dict__ else ("uniform",)
+        policies = (
+            self.plan.policy.with_overrides(speculation="dspark", verify_lengths=kind)
+            for kind in lengths
+        )
+        found = (
+            line
+            for policy in policies
+            for line in engine_warnings(policy, self.plan.parallel, self.hardware.architecture)
+        )
+        return tuple(dict.fromkeys(found))
+
     # --- parts ------------------------------------------------------------------------------------
 
     def _ragged(self, name: str, chosen: Schedule) -> Outcome:
@@ -238,6 +254,8 @@ class Speculation:
 
 
 def _check_requests(plan: Plan) -> None:
+    if not isinstance(plan, Plan):
+        raise InvalidInputError(f"plan = {plan!r:.120}: must be a Plan")
     for place, request in enumerate(plan.requests):
         if request.kind != "decode" or request.new_tokens != 1:
             raise InvalidInputError(

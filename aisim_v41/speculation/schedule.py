@@ -16,7 +16,7 @@ from math import isfinite
 from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
 from aisim_v41.estimators.compiled import CompiledStep
 from aisim_v41.plan.request import Request
-from aisim_v41.speculation.acceptance import Acceptance
+from aisim_v41.speculation.acceptance import Acceptance, require_acceptances
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +196,15 @@ def verifying(request: Request, rows: int, count: int | None = None) -> Request:
 
 
 def _check(requests: Sequence[Acceptance], curve: Sequence[float]) -> None:
+    require_acceptances(requests)
     if not requests:
         raise InvalidInputError("requests is empty: give the acceptance of each")
-    if not curve or not all(isfinite(time) and time > 0.0 for time in curve):
+    if not _is_curve(curve):
         raise InvalidInputError("curve: must hold positive times [s], that of no drafts first")
+
+
+def _is_curve(curve: object) -> bool:
+    if isinstance(curve, str) or not isinstance(curve, Sequence) or not curve:
+        return False
+    numbers = all(isinstance(time, (int, float)) for time in curve)
+    return numbers and all(isfinite(time) and time > 0.0 for time in curve)

@@ -139,3 +139,8 @@ def test_state_of_draft_blocks_is_that_of_the_ledgers_layers():
     head = len(MODEL.layers)
     assert head in times
     assert windows == [layer for layer in sorted(times) if layer >= 0 and layer != head]
+
+
+def test_more_new_tokens_than_a_context():
+    with pytest.raises(aisim.OutOfRangeError, match="new_tokens = 2000000"):
+        break_even_tokens(MODEL, GB300, "replay", new_tokens=2_000_000, way=WAY, policy=PAPER)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from oracle.draw import published_config
 
-from aisim_v41 import estimate, load_hardware
+from aisim_v41 import estimate, ledger, load_hardware
 from aisim_v41.errors import AisimError, InvalidInputError, UnsupportedPlanError
 from aisim_v41.forwards.execution import policy_execution
 from aisim_v41.model.load import model_from_config
@@ -146,3 +146,29 @@ def test_custom_starts_from_any_preset():
         policy("sglang", base="vllm")
     with pytest.raises(AisimError, match="no policy named 'other'"):
         policy("custom", base="other")
+    for wrong in ("custom", "", 3):
+        with pytest.raises(AisimError, match="no policy named"):
+            policy("custom", base=wrong)
+
+
+def test_tensorrt_llm_reuses_nothing_where_context_logits_are_wanted():
+    """Runtime-semantics §1.5: such requests run every row of the late layers, and no hit."""
+    replay = policy("trtllm", decoder_replay=True)
+    wanted = {"prompt_logprobs": True}
+    for window in ("missing", "cached", "snapshot"):
+        with pytest.raises(UnsupportedPlanError, match=r"log-probabilities.*reuses nothing"):
+            Plan(model(), [Request(**HIT, window=window, **wanted)], policy=replay)
+    pictured = Request(**HIT, window="snapshot", image_tokens=1)
+    with pytest.raises(UnsupportedPlanError, match=r"image rows and window='snapshot'"):
+        Plan(model(), [pictured], policy=replay)
+    cold = Request(new_tokens=8192, **wanted)
+    assert ledger(Plan(model(), [cold], policy=replay)).token_layers == 40 * 8192
+    later = Request(new_tokens=64, prefix_tokens=8192, **wanted)  # a chunk of the same prompt
+    for request, runtime in (
+        (later, replay),
+        (Request(**HIT, window="missing", **wanted), policy("trtllm")),
+    ):
+        Plan(model(), [request], policy=runtime)
+    free = policy("custom", base="trtllm", decoder_replay=True)
+    warned = Plan(model(), [Request(**HIT, window="missing", **wanted)], policy=free).warnings
+    assert any("reuses no hit" in line for line in warned)
