@@ -11,15 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from aisim_v41.memory.window import window_rule
+from aisim_v41.memory.window import has_rings, window_rule
 from aisim_v41.model.cache_rows import cache_rows
 from aisim_v41.model.description import Model
 from aisim_v41.plan.plan import forward_passes
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.request import Request
 
-COPIES = ("sglang",)
-"""Presets that copy."""
 READ_AND_WRITTEN = 2
 """A copied row crosses memory twice."""
 
@@ -49,7 +47,7 @@ def ring_copies(model: Model, policy: RuntimePolicy, requests: Iterable[Request]
         policy: the engine.
         requests: as it runs them, see `aisim_v41.caching.adoption.Adoption.requests`.
     """
-    if policy.name not in COPIES or policy.encoder_replay == "off":
+    if not has_rings(policy):
         return RingCopies(0, 0, 0)
     window, capacity = model.attention.window, window_rule(model, policy).ring_rows
     rows = cache_rows(model, policy.kv_layout).window_bytes

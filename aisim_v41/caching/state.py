@@ -132,7 +132,7 @@ def _windows(model: Model, policy: RuntimePolicy, pool: KvPool, tokens: int) -> 
     rows = min(tokens, window_rows(model, policy))
     page = pool.window_page_rows
     pages = -(-rows // page)
-    if policy.window_pool != "per_request" or policy.kv_blocks == "shared":
+    if pool.window.kind not in ("per_request", "rings") or policy.kv_blocks == "shared":
         # Pages begin at multiples of their rows, so a window may lie across one more.
         pages = -(-tokens // page) - (tokens - rows) // page
     drafting = range(draft_blocks(model, policy))

@@ -332,7 +332,7 @@ def _notes(report: CapacityReport) -> list[str]:
     if report.host.terms or report.host.unified or report.host.loads is False:
         notes.append(f"host memory: {report.host.verdict}")
     window = report.pool.window
-    if window.kind != "per_request":
+    if window.kind not in ("per_request", "rings"):
         rows = window.rows(report.tokens, report.setting.rank_requests)
         notes.append(
             f"window pool of {rows} rows ({window.kind}): the smaller of the two pools bounds the "

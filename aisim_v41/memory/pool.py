@@ -81,7 +81,8 @@ class KvPool:
         """What one more running request takes before it has a single token [B]."""
         if self.blocks is not None:
             return self.blocks.stride_bytes * self.blocks.request_blocks
-        rows = {"per_request": self.window.ring_rows, "request_cap": self.window.request_rows}
+        ring = self.window.ring_rows
+        rows = {"per_request": ring, "rings": ring, "request_cap": self.window.request_rows}
         windows = rows.get(self.window.kind, 0) * self._window_bytes_per_row
         return math.ceil(windows * self.share) + self.pair_bytes
 

@@ -19,6 +19,9 @@ CHUNKS_IN_FLIGHT = 2
 ALLOCATED_PAGES_SPECULATING = 2
 """Pages that a decoding request holds ahead of its last token while it speculates; one without
 (SGLang keeps two allocations outstanding)."""
+WITH_RINGS = ("sglang",)
+"""Presets whose encoder replay takes window KV out of the pool, into a ring a running request
+(runtime-semantics §2.1)."""
 _RATIO_DIGITS = 1_000_000
 """A ratio is taken as the fraction that its decimal text means."""
 
@@ -28,7 +31,8 @@ class WindowRule:
     """How many window rows a pool holds.
 
     Attributes:
-        kind: "per_request", "ratio" or "request_cap", see the policy.
+        kind: "per_request", "ratio" or "request_cap", see the policy; "rings": of all requests that
+            may run, set aside at start.
         ring_rows: Rows of one running request when each has a ring [rows].
         live_rows: Rows that one running request really needs [rows].
         ratio: Window rows per token of the token pool ("ratio").
@@ -47,7 +51,7 @@ class WindowRule:
 
     def rows(self, tokens: int, requests: int) -> int:
         """Rows of the whole pool beside ``tokens`` tokens and ``requests`` running requests."""
-        if self.kind == "per_request":
+        if self.kind in ("per_request", "rings"):
             return requests * self.ring_rows
         if self.kind == "ratio":
             return int(self.ratio * tokens) // self.multiple * self.multiple
@@ -68,6 +72,7 @@ def window_rule(model: Model, policy: RuntimePolicy) -> WindowRule:
     "request_cap" (SGLang ``compute_swa_request_cap`` and ``_resolve_swa_cap_tokens``): a request
     holds its window, what it decodes until old rows are freed, the page in which that happens and
     the pages allocated ahead; every kept prefix tail holds a window and a page.
+    "rings" (SGLang with encoder replay): such a ring whatever ``window_pool`` says.
     """
     window, page = model.attention.window, policy.page_tokens
     speculates = policy.speculation != "off"
@@ -77,7 +82,7 @@ def window_rule(model: Model, policy: RuntimePolicy) -> WindowRule:
     live = window + verified - 1
     ring = max(policy.window_slots, live)
     return WindowRule(
-        kind=policy.window_pool,
+        kind="rings" if has_rings(policy) else policy.window_pool,
         ring_rows=round_up(ring, policy.window_page_rows),
         live_rows=live,
         ratio=_fraction(policy.window_ratio),
@@ -85,6 +90,19 @@ def window_rule(model: Model, policy: RuntimePolicy) -> WindowRule:
         shared_rows=CHUNKS_IN_FLIGHT * policy.chunk_tokens + page,
         multiple=page,
     )
+
+
+def has_rings(policy: RuntimePolicy) -> bool:
+    """Whether windows are in rings because an encoder replay rebuilds them."""
+    return policy.name in WITH_RINGS and policy.encoder_replay != "off"
+
+
+def ring_workspace_rows(model: Model, policy: RuntimePolicy, requests: int) -> int:
+    """Rows of the workspace that rings are copied through, layer after layer [rows]: windows of all
+    slots and one spare, and the largest step (runtime-semantics §6.3)."""
+    slots = requests + 1
+    verified = 1 if policy.speculation == "off" else 1 + policy.draft_tokens
+    return slots * model.attention.window + max(policy.chunk_tokens, slots * verified)
 
 
 def _fraction(ratio: float) -> Fraction:

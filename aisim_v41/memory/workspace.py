@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from aisim_v41.arithmetic import Arithmetic
 from aisim_v41.hardware import Hardware
 from aisim_v41.memory.terms import Kind, Term, round_up
+from aisim_v41.memory.window import has_rings, ring_workspace_rows
 from aisim_v41.model.cache_rows import cache_rows
 from aisim_v41.model.description import Model
 from aisim_v41.model.formats import BF16, FP32
@@ -58,6 +59,7 @@ def workspace_terms(
     candidates = (
         _index_scores(model, policy, step),
         *_gathered(model, hardware, policy, step),
+        _rings(model, policy, step),
         _widened_experts(model, hardware, parallel, policy),
         _hidden(model, parallel, policy, step),
         _logits(model, policy, step),
@@ -165,6 +167,21 @@ def _gathered(
     return (
         _gather("gathered keys", keys * ROCM_KEY_COPIES, f"{keys_text}, and a split copy", source),
         _gather("gathered rows", rows, rows_text, source),
+    )
+
+
+def _rings(model: Model, policy: RuntimePolicy, step: LargestStep) -> Term | None:
+    if not has_rings(policy):
+        return None
+    rows = ring_workspace_rows(model, policy, step.requests)
+    row = cache_rows(model, policy.kv_layout).window_bytes
+    return Term(
+        name="window rows copied from rings",
+        kind=Kind.WORKSPACE,
+        bytes=rows * row,
+        formula=f"{rows} rows x {row} B",
+        source="runtime-semantics §2.1, §6.3; that layers share it is an assumption",
+        estimate=True,
     )
 
 
