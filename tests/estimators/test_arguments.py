@@ -116,9 +116,9 @@ def test_earlier_generations_have_no_step_model():
 
 def test_a_domain_too_small_for_the_mapping():
     """More ranks than GPUs that the links reach."""
-    lonely = replace(gpu(), link_domain_gpus=2)
+    lonely = replace(gpu(), link_domain_gpus=2, nic_bytes_per_s=None)
     assert compile(model(), lonely, parallel=Parallel(tp=2))
-    with pytest.raises(UnsupportedPlanError, match=r"tp = 4 on gb300: a link domain has 2"):
+    with pytest.raises(UnsupportedPlanError, match=r"4 ranks on gb300: a link domain has 2"):
         compile(model(), lonely, parallel=Parallel(tp=4))
 
 
