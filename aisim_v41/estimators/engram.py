@@ -218,6 +218,8 @@ def engram(plan: Plan, hardware: Hardware, method: str = "auto") -> EngramReport
         >>> report.link_bytes  # 64 tokens x 2 modules x 24 rows x 264 B
         811008.0
     """
+    if not isinstance(plan, Plan):
+        raise InvalidInputError(f"plan = {plan!r:.120}: must be a Plan")
     if method not in METHODS:
         raise InvalidInputError(f"method = {method!r}: must be one of {', '.join(METHODS)}")
     if plan.model.engram is None:
@@ -250,6 +252,9 @@ def break_even(plan: Plan, hardware: Hardware, method: str = "auto") -> int | No
     Raises:
         InvalidInputError, UnsupportedPlanError: as for `engram`.
     """
+
+    if not isinstance(plan, Plan):
+        raise InvalidInputError(f"plan = {plan!r:.120}: must be a Plan")
 
     def waits(times: int) -> bool:
         requests = [replace(r, count=r.count * times, packed=b"") for r in plan.requests]

@@ -391,3 +391,10 @@ def test_frame_and_plain_data():
     report = engram(plan(), B200)
     assert report.to_frame().to_dict(orient="records") == report.to_dict()["modules"]
     assert report.to_dict()["step_ms"] == pytest.approx(report.step_s * 1e3)
+
+
+@pytest.mark.parametrize("wrong", [None, "plan", 3])
+def test_what_is_no_plan_is_refused(wrong: object):
+    for ask in (engram, break_even):
+        with pytest.raises(InvalidInputError, match="must be a Plan"):
+            ask(wrong, aisim.load_hardware("gb300"))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from aisim_v41.caching.state import Domain, sequence_state
+from aisim_v41.errors import UnsupportedPlanError
 from aisim_v41.hardware import load_hardware
 from aisim_v41.memory.capacity import capacity
 from aisim_v41.memory.pool import kv_pool
 from aisim_v41.model.description import Model
+from aisim_v41.model.load import load_model
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.policy import RuntimePolicy, policy
 
@@ -64,6 +66,22 @@ def test_replay_leaves_more_memory_for_entries(model: Model) -> None:
     pooled = capacity(model, gpu, parallel=ranks, policy=policy("sglang"))
     assert with_rings.tokens > pooled.tokens
     assert not any("prefix hits" in note for note in with_rings.notes)
+
+
+def test_custom_rules_warn_beside_a_capacity() -> None:
+    model, ranks = load_model("deepseek-v4.1-flash"), Parallel(tp=8)
+    free = policy(
+        "custom", base="sglang", encoder_replay="folded", prefill_execution="breakable_graph"
+    )
+    with pytest.raises(UnsupportedPlanError, match="prefill graphs"):
+        capacity(model, load_hardware("mi300x"), parallel=ranks,
+                 policy=free.with_overrides(engine_rules="enforced"))  # fmt: skip
+    report = capacity(model, load_hardware("mi300x"), parallel=ranks, policy=free)
+    for reason in ("prefill graphs", "gfx950"):
+        (note,) = (note for note in report.notes if reason in note)
+        assert "37ae292e" in note
+        assert f"note: {note}" in report.explain()
+        assert note in report.to_dict()["notes"]
 
 
 def test_a_ring_begins_anywhere(model: Model) -> None:
