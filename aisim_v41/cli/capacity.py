@@ -8,6 +8,8 @@ import typer
 
 from aisim_v41.cli.options import (
     DEFAULT_MODEL,
+    CpOption,
+    DpOption,
     EngineOption,
     EpOption,
     GpuOption,
@@ -29,6 +31,8 @@ def capacity(
     gpu: GpuOption = "gb300",
     tp: TpOption = 4,
     ep: EpOption = 1,
+    dp: DpOption = 1,
+    cp: CpOption = 1,
     model: ModelOption = DEFAULT_MODEL,
     engine: EngineOption = "sglang",
     changes: SetOption = None,
@@ -45,7 +49,7 @@ def capacity(
     report = fit(
         step_model(model),
         load_hardware(gpu),
-        parallel=Parallel(tp=tp, ep=ep),
+        parallel=Parallel(tp=tp, ep=ep, dp=dp, cp=cp),
         policy=policy,
         max_length=None if max_length is None else whole(max_length, "--max-length", "128k"),
         requests=None if requests is None else whole(requests, "--requests", "256"),

@@ -255,7 +255,7 @@ def capacity(
     Args:
         model: From `load_model`.
         hardware: From `load_hardware`.
-        parallel: Ranks per dimension; one GPU when left out. ``ep`` and ``dp`` are accepted.
+        parallel: Ranks per dimension; one GPU when left out.
         policy: From `policy`; "paper" when left out. Residency of the Engram tables, KV layout,
             chunk, memory fraction and what is loaded are its fields.
         max_length: Longest context that the engine admits [tokens]; the model's when left out.
@@ -313,8 +313,9 @@ def _sessions(pool: KvPool, kv_bytes: int, length: int, requests: int) -> int:
 
 def _where(report: CapacityReport) -> str:
     setting = report.setting
+    mapping = ", ".join(f"{name} {ranks}" for name, ranks in setting.parallel.named().items())
     gpus = setting.parallel.gpus
-    return f"{setting.policy.name} on {gpus} x {setting.hardware.name} (tp {setting.parallel.tp})"
+    return f"{setting.policy.name} on {gpus} x {setting.hardware.name} ({mapping})"
 
 
 def _remedy(report: CapacityReport) -> str:

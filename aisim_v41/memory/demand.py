@@ -100,6 +100,7 @@ def _of_rank(plan: Plan, hardware: Hardware, held: Sequence[Request]) -> StepMem
         rows=sum(request.count * request.new_tokens for request in requests),
         max_length=max((request.end for request in requests), default=0),
         requests=sum(request.count for request in requests),
+        together=sum(request.count * request.new_tokens for request in plan.requests),
     )
     shared = budget(plan.model, hardware, plan.parallel, plan.policy, step)
     needed = kv_terms(kv_pool(plan.model, plan.policy), requests)

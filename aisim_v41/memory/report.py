@@ -79,7 +79,7 @@ def explain_capacity(report: CapacityReport) -> str:
     """A capacity report as text for one screen."""
     setting, host = report.setting, report.host
     gpus = setting.parallel.gpus
-    mapping = ", ".join(f"{n} {getattr(setting.parallel, n)}" for n in ("tp", "ep", "dp"))
+    mapping = ", ".join(f"{n} {ranks}" for n, ranks in setting.parallel.named().items())
     lines = [
         f"{setting.model.name} on {gpus} x {setting.hardware.name} ({mapping}), policy "
         f"{setting.policy.name}",

@@ -13,6 +13,7 @@ from aisim_v41.model.description import Model
 from aisim_v41.model.earlier import require_step_model
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.compatibility import check_policy, stored_model
+from aisim_v41.plan.mappings import check_mapping_is_modelled, check_split
 from aisim_v41.plan.policy import RuntimePolicy
 
 _MOST_REQUESTS = 1 << 30
@@ -73,6 +74,8 @@ class Setting:
             _check("host_memory_bytes", self.host_memory_bytes, _MOST_BYTES, "bytes")
         object.__setattr__(self, "model", stored_model(self.model, self.policy))
         check_policy(self.policy, self.parallel, self.hardware.architecture)
+        check_mapping_is_modelled(self.parallel)
+        check_split(self.policy, self.parallel)
 
     @property
     def rank_requests(self) -> int:

@@ -6,7 +6,7 @@ buffer of index scores is the term that decides whether long contexts start at a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aisim_v41.arithmetic import Arithmetic
 from aisim_v41.hardware import Hardware
@@ -41,11 +41,23 @@ _SHAPES = "shapes of the model; which buffers live at once is an assumption"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargestStep:
-    """What bounds the buffers: rows of one step, longest context, requests with logits."""
+    """What bounds the buffers of one rank.
+
+    Attributes:
+        rows: of one step, those of one attention-data-parallel rank.
+        max_length: longest context [tokens].
+        requests: with logits.
+        together: rows of all such ranks; by default all have as many.
+    """
 
     rows: int
     max_length: int
     requests: int
+    together: int | None = None
+
+    def own(self, parallel: Parallel) -> LargestStep:
+        """The step with the rows that one of several context-parallel ranks queries."""
+        return replace(self, rows=-(-self.rows // parallel.cp))
 
 
 def workspace_terms(
@@ -57,7 +69,7 @@ def workspace_terms(
 ) -> tuple[Term, ...]:
     """Buffers of one step on one rank."""
     candidates = (
-        _index_scores(model, policy, step),
+        _index_scores(model, policy, step.own(parallel)),
         *_gathered(model, hardware, policy, step),
         _rings(model, policy, step),
         _widened_experts(model, hardware, parallel, policy),
@@ -231,7 +243,11 @@ def _hidden(
 
     Shapes [rows, ...]: streams 4 x hidden; queries and outputs of the padded local heads; per
     routed copy of a row its input, gate, up and output; keys and value of an Engram module.
+    Where ranks bring rows of their own, experts see those of all, and of ep groups each a share.
     """
+    own = step.own(parallel).rows
+    together = own * parallel.dp * parallel.cp if step.together is None else step.together
+    seen = max(own, -(-together // parallel.ep))
     hidden, streams = model.hidden, model.hyper.streams
     residual = RESIDUAL_COPIES * streams * hidden
     heads = round_up(-(-model.attention.heads // parallel.tp), policy.attention_head_multiple)
@@ -241,12 +257,20 @@ def _hidden(
     engram = 0
     if model.engram is not None:
         engram = model.engram.width + (streams + 1) * hidden
-    widest = max(attention, experts, engram)
+    if seen == own:
+        widest = own * max(attention, experts, engram)
+        formula = f"{own} rows x ({residual} + max({attention}, {experts}, {engram})) x 2 B"
+    else:
+        widest = max(own * attention, seen * experts, own * engram)
+        formula = (
+            f"({own} rows x {residual} + max({own} x {attention}, {seen} x {experts}, "
+            f"{own} x {engram})) x 2 B"
+        )
     return Term(
         name="rows of one layer",
         kind=Kind.WORKSPACE,
-        bytes=step.rows * (residual + widest) * _BF16,
-        formula=f"{step.rows} rows x ({residual} + max({attention}, {experts}, {engram})) x 2 B",
+        bytes=(own * residual + widest) * _BF16,
+        formula=formula,
         source=_SHAPES,
         estimate=True,
     )

@@ -31,3 +31,12 @@ def test_context_parallel_ranks():
     refused = inside("estimate", "--prefill", "8k", "--tp", "2", "--cp", "2")
     assert refused.returncode == 2
     assert "Parallel.cp = 2 with tp = 2" in refused.stderr
+
+
+def test_capacity_of_ranks():
+    answer = document("capacity", "--tp", "2", "--dp", "2", "--requests", "10")
+    assert answer["parallel"] == {"tp": 2, "ep": 1, "dp": 2, "cp": 1, "pp": 1}
+    assert answer["replica_tokens"] == 2 * answer["tokens"]
+    refused = inside("capacity", "--tp", "2", "--cp", "2")
+    assert refused.returncode == 2
+    assert "Parallel.cp = 2 with tp = 2" in refused.stderr

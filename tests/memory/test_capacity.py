@@ -176,6 +176,22 @@ def test_data_parallel_ranks_share_the_requests(model: Model, gb300: Hardware) -
     assert report.replica_tokens == 4 * report.tokens
 
 
+@pytest.mark.parametrize("parallel", [Parallel(tp=2, cp=4), Parallel(cp=16), Parallel(dp=2, cp=2)])
+def test_a_mapping_without_steps_holds_nothing(
+    model: Model, gb300: Hardware, parallel: Parallel
+) -> None:
+    """What no estimate answers has no capacity either."""
+    with pytest.raises(UnsupportedPlanError, match="rows are interleaved over"):
+        capacity(model, gb300, parallel, policy("sglang"))
+
+
+def test_text_names_every_dimension(model: Model, gb300: Hardware) -> None:
+    report = capacity(model, gb300, Parallel(cp=8), policy("sglang"))
+    assert "8 x gb300 (tp 1, cp 8)" in report.explain()
+    with pytest.raises(CapacityError, match=r"8 x gb300 \(tp 1, cp 8\)"):
+        report.require(sessions=10**6)
+
+
 def test_models_without_engram_draft_or_vision(config: dict[str, Any], gb300: Hardware) -> None:
     for name, change in changes.ALL.items():
         changed = model_from_config(change(config), name=name)

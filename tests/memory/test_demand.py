@@ -166,3 +166,16 @@ def test_frame(model: Model, gb300: Hardware) -> None:
     found = step(model, gb300, [Request(new_tokens=8192)])
     frame = found.to_frame()
     assert frame["bytes"].sum() == found.bytes
+
+
+def test_experts_see_the_rows_of_the_step(model: Model, gb300: Hardware) -> None:
+    """A prompt on one of four ranks: no other brings rows; on all of them, each sees four."""
+
+    def rows(requests: list[Request]) -> int:
+        plan = Plan(model, requests, Parallel(dp=4), policy("paper"))
+        terms = demand(plan, gb300).terms
+        return next(term.bytes for term in terms if term.name == "rows of one layer")
+
+    copies = 6 * (2 * 5120 + 3 * 2304 // 4)
+    assert rows([Request(new_tokens=1000)]) == 2 * 1000 * (40_960 + copies)
+    assert rows([Request(new_tokens=1000, count=4)]) == 2 * 1000 * (40_960 + 4 * copies)

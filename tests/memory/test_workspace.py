@@ -128,3 +128,23 @@ def test_allowances_are_marked_as_such(model: Model) -> None:
     assert several[1].bytes == 3 * MIB
     assert all(t.estimate for t in (*several, *graph_terms(policy("paper"))))
     assert graph_terms(policy("paper", decode_execution="eager")) == ()
+
+
+def test_experts_hold_the_rows_of_all_ranks(model: Model, gb300: Hardware) -> None:
+    """8,192 rows: streams 2 x 4 x 5120 of the rank's own, and 6 copies of what its experts see."""
+    step = LargestStep(rows=8192, max_length=1000, requests=1)
+
+    def bytes_of(name: str, parallel: Parallel) -> int:
+        terms = workspace_terms(model, gb300, parallel, policy("paper"), step)
+        return next(term.bytes for term in terms if term.name == name)
+
+    def rows(own: int, attention: int, seen: int, width: int) -> int:
+        copies = 6 * (2 * 5120 + 3 * width)
+        return 2 * (own * 40_960 + max(own * attention, seen * copies))
+
+    whole, four = 2 * 64 * 512, 2304 // 4
+    assert bytes_of("rows of one layer", Parallel(dp=4)) == rows(8192, whole, 4 * 8192, four)
+    assert bytes_of("rows of one layer", Parallel(dp=4, ep=4)) == rows(8192, whole, 8192, 2304)
+    assert bytes_of("rows of one layer", Parallel(cp=4)) == rows(2048, whole, 8192, four)
+    assert bytes_of("index scores", Parallel(cp=4)) == 2048 * 1000 * 2
+    assert bytes_of("index scores", Parallel(dp=4)) == 8192 * 1000 * 2
