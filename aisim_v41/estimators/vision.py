@@ -42,6 +42,7 @@ from aisim_v41.ops.vision_memory import activation_bytes, embedding_bytes, weigh
 from aisim_v41.ops.vision_runs import BATCHINGS, Batching, balanced, encode_runs
 from aisim_v41.plan.columns import LayerClass
 from aisim_v41.plan.counts import Count
+from aisim_v41.plan.mappings import check_mapping_is_modelled
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.policy import policy as preset
 from aisim_v41.plan.spans import Region
@@ -88,8 +89,8 @@ def encode(
     Raises:
         InvalidInputError: an argument that is none of these, or an impossible size.
         OutOfRangeError: an image so long that nothing is left of it.
-        UnsupportedPlanError: no vision encoder, ranks that do not divide it, a mapping that encodes
-            nothing, or images larger than every graph.
+        UnsupportedPlanError: no vision encoder, ranks that do not divide it, a mapping without
+            steps, or images larger than every graph.
         MissingProfileError: nothing is known about kernels of this GPU or its family.
 
     Example:
@@ -112,10 +113,13 @@ def encode(
     ):
         if not isinstance(given, expected):
             raise InvalidInputError(f"{name} = {given!r}: must be a {expected.__name__}")
+    check_mapping_is_modelled(parallel)
     tp = parallel.tp
     cut = divides(vision, model.hidden, tp)
-    ranks = ranks or ("tensor" if runtime.name == "vllm" and cut and tp > 1 else "copies")
-    batching = batching or ("packed" if execution == "graph" else "one_by_one")
+    if ranks is None:
+        ranks = "tensor" if runtime.name == "vllm" and cut and tp > 1 else "copies"
+    if batching is None:
+        batching = "packed" if execution == "graph" else "one_by_one"
     for name, value, allowed in (
         ("ranks", ranks, RANKS),
         ("batching", batching, BATCHINGS),
