@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aisim_v41.cli.fpm_identity import Measured, identity_file, measured
-from aisim_v41.cli.options import JsonOption, SetOption
+from aisim_v41.cli.options import JsonOption, SetFieldOption
 from aisim_v41.cli.output import print_json, print_text
 from aisim_v41.errors import AisimError, InvalidInputError
 
@@ -67,7 +67,7 @@ def import_files(
     model: Annotated[Text, typer.Option("--model", help="Packaged name, or a config.json.")] = None,
     engine: Annotated[Text, typer.Option("--engine", help="Engine, a policy preset.")] = None,
     decoder_replay: Annotated[Text, typer.Option("--decoder-replay", help="on or off.")] = None,
-    changes: SetOption = None,
+    changes: SetFieldOption = None,
     checkpoint: Annotated[
         Text, typer.Option("--checkpoint", help="Repository and revision of the weights.")
     ] = None,

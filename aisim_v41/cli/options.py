@@ -48,6 +48,11 @@ SetOption = Annotated[
         "repeatable.",
     ),
 ]
+SetFieldOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="As for other commands; repeatable."),
+]
+"""`SetOption` where ``--format`` is the format of a file."""
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 PrefillOption = Annotated[
     list[str] | None,
