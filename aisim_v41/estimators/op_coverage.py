@@ -15,6 +15,7 @@ from aisim_v41.estimators.op_compiled import CompiledOp
 from aisim_v41.estimators.op_evidence import Kernel
 from aisim_v41.evidence.laws import LawKind
 from aisim_v41.hardware import Hardware
+from aisim_v41.model.sharding import padded
 from aisim_v41.plan.ledger import ledger
 from aisim_v41.plan.plan import Plan
 from aisim_v41.units import MILLISECOND
@@ -134,7 +135,8 @@ def collector_case(compiled: CompiledOp, kernel: Kernel, counts: Floats) -> str:
     elif law.kind is LawKind.ATTENTION:
         name = "sparse_attention"
         sizes |= {"keys_per_row": of("pairs") / rows if rows else 0.0}
-        sizes |= {"heads": model.attention.heads // compiled.parallel.tp}
+        held = padded(model, compiled.parallel, compiled.policy.sharding)
+        sizes |= {"heads": held.attention.heads // compiled.parallel.tp}
     elif law.kind in (LawKind.SCORES, LawKind.SELECT):
         name = "index_score" if law.kind is LawKind.SCORES else "index_select"
         sizes |= {"positions_per_row": of("positions") / rows if rows else 0.0}

@@ -28,7 +28,13 @@ from aisim_v41.ops.operator import Task
 from aisim_v41.plan.columns import ACTIVITY, Column
 
 Tag = Literal[
-    "measured", "interpolated", "calibrated", "sibling", "default", "extrapolated", "rescaled",
+    "measured",
+    "interpolated",
+    "calibrated",
+    "sibling",
+    "default",
+    "extrapolated",
+    "rescaled",
     "theoretical",
 ]
 """Kinds of evidence, best first. "extrapolated" is a law beyond the sizes that it was fitted to,

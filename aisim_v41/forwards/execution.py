@@ -130,7 +130,7 @@ EXECUTION: Final[Mapping[str, When]] = {
     "formats": _reformats,
 }
 """Policy fields that change what runs, and when they act. Those of the sharding rules always do,
-copies of experts where there are any."""
+the later ones where they act."""
 
 NOT_EXECUTION: Final[Mapping[str, str]] = {
     **dict.fromkeys(("name", "revision"), "names of the preset, whose fields are taken instead"),
@@ -159,6 +159,8 @@ _OF_THE_PLAN: Final = ("config_sha256", "gpu")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _RANKS: Final = tuple(field.name for field in fields(Parallel))
 _SHARDING: Final = tuple(field.name for field in fields(ShardingRules))
+_LATER_RULES: Final = ("redundant_experts", "uneven_ranks")
+"""Rules that tables measured before them do not name: they stand where they act."""
 
 
 def execution_of(
@@ -191,10 +193,11 @@ def policy_execution(policy: RuntimePolicy) -> dict[str, Any]:
     """The part of `execution_of` that the policy gives."""
     acting = {name: getattr(policy, name) for name, acts in EXECUTION.items() if acts(policy)}
     rules = policy.sharding
+    neutral = ShardingRules()
     sharding = {
         name: getattr(rules, name)
         for name in _SHARDING
-        if name != "redundant_experts" or rules.redundant_experts
+        if name not in _LATER_RULES or getattr(rules, name) != getattr(neutral, name)
     }
     return acting | {
         name: str(value) if isinstance(value, str) else value for name, value in sharding.items()

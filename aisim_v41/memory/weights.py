@@ -16,7 +16,7 @@ from types import MappingProxyType
 from aisim_v41.memory.terms import Kind, Place, Term
 from aisim_v41.model.description import Model
 from aisim_v41.model.parallel import Parallel
-from aisim_v41.model.sharding import ShardingRules, StoredAs, check_mapping, local
+from aisim_v41.model.sharding import ShardingRules, StoredAs, check_mapping, local, padded
 from aisim_v41.model.tensor import Tensor, TensorGroup
 from aisim_v41.model.tensors import all_tensors
 from aisim_v41.plan.policy import RuntimePolicy
@@ -42,7 +42,7 @@ def group_bytes(
     """
     check_mapping(model, parallel, rules, drafts=False)
     found: dict[TensorGroup, int] = {}
-    for tensor, count in _distinct(model):
+    for tensor, count in _distinct(padded(model, parallel, rules)):
         amount = count * local(tensor, parallel, rules).bytes
         found[tensor.group] = found.get(tensor.group, 0) + amount
     return MappingProxyType(found)

@@ -16,7 +16,7 @@ from aisim_v41.model.cache_rows import cache_rows
 from aisim_v41.model.description import Model
 from aisim_v41.model.formats import BF16, FP32
 from aisim_v41.model.parallel import Parallel
-from aisim_v41.model.sharding import local
+from aisim_v41.model.sharding import local, padded
 from aisim_v41.model.tensor import TensorGroup
 from aisim_v41.model.tensors import layer_tensors
 from aisim_v41.plan.policy import RuntimePolicy
@@ -250,9 +250,10 @@ def _hidden(
     seen = max(own, -(-together // parallel.ep))
     hidden, streams = model.hidden, model.hyper.streams
     residual = RESIDUAL_COPIES * streams * hidden
-    heads = round_up(-(-model.attention.heads // parallel.tp), policy.attention_head_multiple)
+    held = padded(model, parallel, policy.sharding).attention.heads // parallel.tp
+    heads = round_up(held, policy.attention_head_multiple)
     attention = 2 * heads * model.attention.head_dim
-    width = model.experts.width // parallel.expert_slices
+    width = -(-model.experts.width // parallel.expert_slices)
     experts = model.experts.top_k * (2 * hidden + 3 * width)
     engram = 0
     if model.engram is not None:

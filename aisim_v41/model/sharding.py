@@ -47,6 +47,14 @@ class TableRanks(StrEnum):
     """All ranks of the replica (SGLang with attention data parallelism)."""
 
 
+class UnevenRanks(StrEnum):
+    """Tensor-parallel ranks that do not divide the heads, their output groups or an expert."""
+
+    REFUSE = "refuse"
+    PAD = "pad"
+    """Whole groups of heads, and values of an expert's width, are added until they do."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardingRules:
     """Choices of a runtime that change what a rank holds.
@@ -61,6 +69,7 @@ class ShardingRules:
         wo_a: Grouped output projection in the checkpoint's FP8, or widened to BF16 at load.
         embedding: Input embeddings by vocabulary rows, or replicated.
         engram_table: Ranks over which table rows are divided.
+        uneven_ranks: What happens with ranks that do not divide heads or experts; engines refuse.
 
     Raises:
         InvalidInputError: a value is not one of the choices.
@@ -73,6 +82,7 @@ class ShardingRules:
     wo_a: StoredAs = StoredAs.CHECKPOINT
     embedding: Placement = Placement.SPLIT
     engram_table: TableRanks = TableRanks.TENSOR
+    uneven_ranks: UnevenRanks = UnevenRanks.REFUSE
 
     def __post_init__(self) -> None:
         for name, choices in (
@@ -81,6 +91,7 @@ class ShardingRules:
             ("wo_a", StoredAs),
             ("embedding", Placement),
             ("engram_table", TableRanks),
+            ("uneven_ranks", UnevenRanks),
         ):
             value = getattr(self, name)
             if not isinstance(value, str) or value not in list(choices):
@@ -118,12 +129,19 @@ def check_mapping(
     """
     attention, experts = model.attention, model.experts
     tp, ep, ranks = parallel.tp, parallel.ep, parallel.expert_ranks
+    pads = rules.uneven_ranks is UnevenRanks.PAD
+    if pads and tp > attention.o_groups:
+        raise UnsupportedPlanError(
+            f"tp = {tp} on {attention.o_groups} o_groups of {model.name}: some ranks would hold "
+            f"nothing but padding; use tp <= {attention.o_groups}"
+        )
     for count, what in ((attention.o_groups, "o_groups"), (attention.heads, "attention heads")):
-        if count % tp:
+        if count % tp and not pads:
             both = [n for n in _divisors(attention.o_groups) if attention.heads % n == 0]
             raise UnsupportedPlanError(
                 f"tp = {tp} does not divide {count} {what} of {model.name}; "
-                f"allowed: {_listed(both)}. More ranks: dp for attention, ep for experts"
+                f"allowed: {_listed(both)}, or any below with uneven_ranks='pad'. More ranks: dp "
+                "for attention, ep for experts"
             )
     if ranks % ep:
         raise UnsupportedPlanError(
@@ -152,16 +170,35 @@ def check_mapping(
                 f"ep = {ep} does not divide {count} {what}{more} of {model.name}; allowed: "
                 f"{_listed(fit)}"
             )
-    if experts.width % slices:
+    if experts.width % slices and not pads:
         raise UnsupportedPlanError(
             f"{slices} ranks (tp x dp x cp / ep) do not divide the expert width {experts.width} of "
             f"{model.name}; allowed slices: {_listed(_divisors(experts.width))}"
         )
-    if rules.shared_expert is Placement.SPLIT and experts.shared * experts.width % tp:
+    split = rules.shared_expert is Placement.SPLIT
+    if split and experts.shared * experts.width % tp and not pads:
         raise UnsupportedPlanError(
             f"tp = {tp} does not divide the width {experts.shared * experts.width} of the shared "
             f"experts of {model.name}"
         )
+
+
+def padded(model: Model, parallel: Parallel, rules: ShardingRules) -> Model:
+    """The model as ranks hold it: with as many groups of heads as its ranks divide.
+
+    Example:
+        >>> from aisim_v41.model.load import load_model
+        >>> model = load_model("deepseek-v4.1-flash")
+        >>> held = padded(model, Parallel(tp=3), ShardingRules(uneven_ranks="pad"))
+        >>> held.attention.o_groups, held.attention.heads
+        (9, 72)
+    """
+    attention, tp = model.attention, parallel.tp
+    if attention.o_groups % tp == 0:
+        return model
+    groups = _ceil(attention.o_groups, tp) * tp
+    heads = attention.heads // attention.o_groups * groups
+    return replace(model, attention=replace(attention, o_groups=groups, heads=heads))
 
 
 def local(tensor: Tensor, parallel: Parallel, rules: ShardingRules) -> Tensor:
@@ -235,7 +272,8 @@ def weights_per_rank(
             f"pp = {parallel.pp}: which layers a pipeline stage holds is not modelled; use pp = 1"
         )
     check_mapping(model, parallel, rules)
-    return bytes_by_group(local(tensor, parallel, rules) for tensor in all_tensors(model))
+    held = padded(model, parallel, rules)
+    return bytes_by_group(local(tensor, parallel, rules) for tensor in all_tensors(held))
 
 
 def _slice(width: int, parallel: Parallel, rules: ShardingRules) -> int:

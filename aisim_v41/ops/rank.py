@@ -10,7 +10,7 @@ from aisim_v41.model.cache_rows import CacheRows, cache_rows
 from aisim_v41.model.description import Model
 from aisim_v41.model.layers import Layer
 from aisim_v41.model.parallel import Parallel
-from aisim_v41.model.sharding import TableRanks, local
+from aisim_v41.model.sharding import TableRanks, local, padded
 from aisim_v41.model.tensor import Tensor
 from aisim_v41.model.tensors import draft_tensors, global_tensors, layer_tensors
 from aisim_v41.plan.counts import Count
@@ -162,7 +162,7 @@ def rank_of(
     if chosen == "fp4_or_bf16":
         chosen = "fp4" if has_fp4 else "bf16"
     return Rank(
-        model=model,
+        model=padded(model, parallel, policy.sharding),
         parallel=parallel,
         policy=policy,
         rows=cache_rows(model, policy.kv_layout),
