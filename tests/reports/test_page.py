@@ -79,7 +79,7 @@ def test_the_shell_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         assert done.returncode == 0, done.stderr
         told.append(done.stdout)
     dry, written, listed, report, predicted = told
-    assert "nothing written; 20 records would be added" in dry
+    assert "nothing written; the table would hold 20 records" in dry
     assert "which holds 20 records" in written
     assert "20 records of monday" in listed
     assert "20 measured steps of 1 process run" in report
