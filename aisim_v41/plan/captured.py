@@ -44,8 +44,12 @@ class CapturedSteps:
         self.program = program
         self._decode = _array(policy.decode_graph_sizes)
         self._verify = _array(policy.verify_graph_sizes)
-        self.every_size = policy.decode_execution == "eager" or (
-            self._decode is None and self._verify is None
+        split = program.split
+        # Interleaved rows are those of prefills: decodes run on another mapping.
+        self.every_size = (
+            policy.decode_execution == "eager"
+            or (self._decode is None and self._verify is None)
+            or (split is not None and split.by == "rows")
         )
         self._of_requests = policy.graph_size_counts == "requests"
         ragged = policy.verify_lengths == "ragged" and policy.speculation != "off"

@@ -75,6 +75,16 @@ def test_a_plan_a_step_and_a_row_agree(name: str, method: str):
     assert answer.to_dict().get("rank") == answer.rank
 
 
+def test_prompts_of_one_row_fill_no_decode_graph():
+    """Every row reaches the head, as in a decode step; interleaved rows are those of prompts."""
+    runtime = aisim.policy("sglang")
+    step = aisim.compile(model(), gpu(), parallel=Parallel(cp=4), policy=runtime, method="op")
+    frame = pd.DataFrame({"new_tokens": [1], "count": [5], "prefix_tokens": [127]})
+    single = step([Request(new_tokens=1, count=5, prefix_tokens=127)])
+    assert step.sweep(frame).latency_ms[0] / 1e3 == pytest.approx(single, rel=1e-12)
+    assert single <= step([Request(new_tokens=1, count=8, prefix_tokens=127)])
+
+
 def test_prefill_and_decode_rows_of_one_sweep_under_context_parallelism():
     step = sol(Parallel(cp=4))
     frame = pd.DataFrame({"new_tokens": [100, 1, 700], "kind": ["prefill", "decode", "prefill"],
