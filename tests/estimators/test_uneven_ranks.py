@@ -100,7 +100,5 @@ def test_memory_of_padded_ranks():
 def test_ranks_of_nothing_but_padding():
     with pytest.raises(UnsupportedPlanError, match=r"nothing but padding; use tp <= 8"):
         seconds(9, "decode", uneven_ranks="pad")
-    with pytest.raises(
-        InvalidInputError, match=r"uneven_ranks = 'cut': must be one"
-    ):
+    with pytest.raises(InvalidInputError, match=r"uneven_ranks = 'cut': must be one"):
         aisim.policy("custom", uneven_ranks="cut")
