@@ -34,13 +34,17 @@ def feature_figures() -> list[Figure]:
         "64 decodes": [aisim.Request(new_tokens=1, prefix_tokens=8192, kind="decode", count=64)],
         "8,192 new tokens": [aisim.Request(new_tokens=8192)],
     }
-    figures = []
+    figures: list[Figure] = []
     for method, label in (("sol", ""), ("op", ", OP")):
         without = aisim.compile(model, gpu, parallel=tp4, policy=plain, method=method)
         taken = {
             name: best(partial(without, requests), calls=100) / MICROSECOND
             for name, requests in steps.items()
         }
+        figures += [
+            Figure(f"step of {name}, plain{label}", microseconds, None, "us")
+            for name, microseconds in taken.items()
+        ]
         for feature, parallel, policy, limited in cases:
             step = aisim.compile(model, gpu, parallel=parallel, policy=policy, method=method)
             for name, requests in steps.items():
