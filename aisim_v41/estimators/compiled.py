@@ -90,12 +90,27 @@ class CompiledStep(ABC):
         """Seconds of requests as columns: of one forward, or of one a column [steps]."""
 
     def priced_ranks(self, ranks: Sequence[RankCounts], *, one_step: bool) -> list[Floats]:
-        """Seconds of every rank of a forward, or of one a column [steps] each."""
-        raise NotImplementedError
+        """Seconds of every rank of a forward, or of one a column [steps] each.
+
+        Raises:
+            UnsupportedPlanError: the method prices one rank for all.
+        """
+        raise self._one_rank_for_all()
 
     def on(self, parallel: Parallel) -> CompiledStep:
-        """The same steps on another mapping."""
-        raise NotImplementedError
+        """The same steps on another mapping.
+
+        Raises:
+            UnsupportedPlanError: the method prices one rank for all.
+        """
+        raise self._one_rank_for_all()
+
+    def _one_rank_for_all(self) -> UnsupportedPlanError:
+        named = ", ".join(f"{name} = {size}" for name, size in self.parallel.named().items())
+        return UnsupportedPlanError(
+            f"method {self.method!r} with {named}: it prices no ranks that hold "
+            "rows of their own; use dp=1 and cp=1, or another method"
+        )
 
     @cached_property
     def decoding(self) -> CompiledStep | None:
