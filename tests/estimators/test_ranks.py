@@ -221,5 +221,5 @@ def test_a_method_of_one_rank_says_so():
 
     fpm = load_fpm("gb300", identity="sglang-tp4-replay_off")
     for asked in (lambda: fpm.priced_ranks([], one_step=True), lambda: fpm.on(fpm.parallel)):
-        with pytest.raises(UnsupportedPlanError, match=r"method 'fpm' with tp = 4: .*use dp=1 and cp=1"):
+        with pytest.raises(UnsupportedPlanError, match=r"'fpm' with tp = 4: .*use dp=1 and cp=1"):
             asked()
