@@ -1,0 +1,1 @@
+"""Whole forwards of a live engine, timed batch by batch."""

@@ -1,0 +1,1 @@
+"""Operators of this model, timed one by one."""
