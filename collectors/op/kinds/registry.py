@@ -8,8 +8,15 @@ from types import MappingProxyType
 from collectors.case import Case
 from collectors.errors import InputError
 from collectors.op.kind import Kind
+from collectors.op.kinds.attention import ATTENTION_KINDS
+from collectors.op.kinds.indexer import INDEXER_KINDS
+from collectors.op.kinds.stores import STORE_KINDS
 
-_FAMILIES: tuple[tuple[Kind, ...], ...] = ()
+_FAMILIES: tuple[tuple[Kind, ...], ...] = (
+    ATTENTION_KINDS,
+    INDEXER_KINDS,
+    STORE_KINDS,
+)
 
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {kind.operator: kind for family in _FAMILIES for kind in family}
