@@ -1,0 +1,283 @@
+"""The time of a prepared call: one function, whatever the clock."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from collectors.errors import UnavailableError
+from collectors.nvml import readings
+from collectors.op.prepared import Prepared
+from collectors.timing.batches import Call, as_graph, one_by_one
+from collectors.timing.clocks import Clock, EventClock, HostClock
+from collectors.timing.cupti import CuptiClock
+from collectors.timing.record import (
+    AUTO,
+    BACKENDS,
+    COLD,
+    EAGER,
+    GRAPH,
+    LEAST_SAMPLES,
+    Timing,
+    TimingOptions,
+)
+from collectors.timing.rotation import FLUSH_TIMES_L2, rotation
+from collectors.timing.summary import Summary, summed_up
+
+Inputs = tuple[Any, ...]
+Slowest = Callable[[Sequence[float]], list[float]]
+"""Of samples of one rank, the slowest rank's, sample by sample."""
+TINY_S = 10e-6
+"""Below this a sample holds several calls."""
+LONG_ENOUGH_S = 200e-6
+"""A sample of tiny calls lasts about so long."""
+MAX_CALLS = 2048
+_FREE_SHARE = 0.5
+
+
+class _Way(NamedTuple):
+    """A clock, and whether its batches are graphs."""
+
+    timer: str
+    execution: str
+    clock: Clock
+
+
+class _Found(NamedTuple):
+    """A summary of seconds of one call, and what it was taken of."""
+
+    summary: Summary
+    calls: int
+    reran: bool
+
+
+def alone(samples: Sequence[float]) -> list[float]:
+    """The slowest rank of one."""
+    return list(samples)
+
+
+def measure(
+    prepared: Prepared,
+    device: torch.device,
+    options: TimingOptions,
+    *,
+    input_bytes: float,
+    generator: torch.Generator,
+    first: Inputs,
+    slowest: Slowest = alone,
+    ranks: int = 1,
+) -> Timing:
+    """Time a prepared call.
+
+    Args:
+        prepared: whose answer was found right.
+        device: where it runs.
+        options: how to time.
+        input_bytes: of one set of inputs [B].
+        generator: for further sets.
+        first: the set that was checked; it is the first that rotates.
+        slowest: exchanges samples between ranks, and waits for all of them.
+        ranks: processes that take part.
+
+    Raises:
+        UnavailableError: the clock or the execution that is asked for is not here.
+    """
+    before = readings(device.index if device.type == "cuda" else None)
+    if prepared.samples is not None:
+        return _of_samples(prepared, options, slowest, ranks, before, device)
+    cold = options.cache_state == COLD
+    turn = rotation(input_bytes, _l2_bytes(device), _free_bytes(device, options))
+    sets = [first]
+    if cold:
+        sets += [prepared.make(generator) for _ in range(turn.copies - 1)]
+    flush = _flush(device) if cold and turn.flush else None
+    calls = [_call(prepared.run, one) for one in sets]
+    way = _way(device, options)
+    calls[0]()
+    found = _timed(calls, way, options, flush, device, slowest)
+    empty = _timed([_nothing(device)], way, options, None, device, slowest)
+    after = readings(device.index if device.type == "cuda" else None)
+    return _timing(found, way, options, empty.summary.median, len(sets), flush is not None, ranks,
+                   {"before": before, "after": after})  # fmt: skip
+
+
+def _timed(
+    calls: Sequence[Call],
+    way: _Way,
+    options: TimingOptions,
+    flush: Call | None,
+    device: torch.device,
+    slowest: Slowest,
+) -> _Found:
+    """Samples of some calls in turn, taken again once where they spread too widely."""
+    once = max(slowest([way.clock.seconds(one_by_one(calls[:1], flush))]))
+    number = 1 if flush is not None else _calls_per_sample(once, len(calls))
+    batch = _batch(calls, number, way, flush, device)
+    first = max(slowest([way.clock.seconds(batch)])) / number
+    wanted = options.samples
+    if first * number > 0:
+        fitting = int(options.seconds / (first * number))
+        wanted = max(LEAST_SAMPLES, min(wanted, fitting))
+    summary = _sampled(batch, number, wanted, way.clock, slowest)
+    reran = summary.spread > options.spread_bound
+    if reran:
+        summary = _sampled(batch, number, wanted, way.clock, slowest)
+    return _Found(summary, number, reran)
+
+
+def _sampled(
+    batch: Callable[[], None], number: int, wanted: int, clock: Clock, slowest: Slowest
+) -> Summary:
+    slowest([0.0])  # ranks begin together
+    samples = [clock.seconds(batch) for _ in range(wanted)]
+    return summed_up([one / number for one in slowest(samples)])
+
+
+def _batch(
+    calls: Sequence[Call], number: int, way: _Way, flush: Call | None, device: torch.device
+) -> Callable[[], None]:
+    """``number`` calls, in turn through all sets of inputs."""
+    if flush is not None:
+        # The flush is outside of what is timed: it runs before the clock starts.
+        inner = as_graph(calls[:1], device) if way.execution == GRAPH else one_by_one(calls[:1])
+        return _Flushed(flush, inner)
+    turn = [calls[place % len(calls)] for place in range(number)]
+    return as_graph(turn, device) if way.execution == GRAPH else one_by_one(turn)
+
+
+class _Flushed:
+    """A batch with something to do before the clock starts."""
+
+    def __init__(self, before: Call, inner: Callable[[], None]) -> None:
+        self.before, self.inner = before, inner
+
+    def __call__(self) -> None:
+        self.inner()
+
+
+def _calls_per_sample(once_s: float, copies: int) -> int:
+    """Calls of one sample: one of a long call, a whole turn of short ones, many of tiny ones.
+
+    >>> _calls_per_sample(1e-3, 20), _calls_per_sample(2e-6, 20), _calls_per_sample(2e-6, 1)
+    (1, 100, 100)
+    """
+    if once_s >= LONG_ENOUGH_S:
+        return 1
+    needed = math.ceil(LONG_ENOUGH_S / max(once_s, 1e-7))
+    turns = math.ceil(needed / copies)
+    return min(MAX_CALLS, turns * copies)
+
+
+def _timing(
+    found: _Found,
+    way: _Way,
+    options: TimingOptions,
+    empty_s: float,
+    copies: int,
+    flushed: bool,
+    ranks: int,
+    device: dict[str, Any],
+) -> Timing:
+    summary = found.summary
+    return Timing(
+        timer=way.timer,
+        execution=way.execution,
+        cache_state=options.cache_state,
+        median_us=summary.median * 1e6,
+        p10_us=summary.p10 * 1e6,
+        p90_us=summary.p90 * 1e6,
+        min_us=summary.least * 1e6,
+        samples=summary.n,
+        calls_per_sample=found.calls,
+        copies=copies,
+        flushed=flushed,
+        resolution_us=way.clock.resolution_s / found.calls * 1e6,
+        empty_us=empty_s * 1e6,
+        spread=summary.spread,
+        reran=found.reran,
+        noisy=found.reran and summary.spread > options.spread_bound,
+        ranks=ranks,
+        device=device,
+    )
+
+
+def _of_samples(
+    prepared: Prepared,
+    options: TimingOptions,
+    slowest: Slowest,
+    ranks: int,
+    before: dict[str, Any],
+    device: torch.device,
+) -> Timing:
+    """A case that takes its own samples."""
+    assert prepared.samples is not None
+    way = _Way("cpu", options.execution, HostClock())
+    summary = summed_up(slowest(prepared.samples(options.samples)))
+    reran = summary.spread > options.spread_bound
+    if reran:
+        summary = summed_up(slowest(prepared.samples(options.samples)))
+    after = readings(device.index if device.type == "cuda" else None)
+    return _timing(_Found(summary, 1, reran), way, options, 0.0, 1, False, ranks,
+                   {"before": before, "after": after})  # fmt: skip
+
+
+def _way(device: torch.device, options: TimingOptions) -> _Way:
+    """The first clock that is here, or the one that is asked for.
+
+    Raises:
+        UnavailableError: it is not here; says why.
+    """
+    if device.type != "cuda":
+        if options.timer not in (AUTO, "cpu"):
+            raise UnavailableError(f"timer {options.timer} needs a GPU; this is {device}")
+        return _Way("cpu", EAGER, HostClock())
+    asked = BACKENDS if options.timer == AUTO else (options.timer,)
+    reasons = []
+    for timer in asked:
+        try:
+            if timer == "cupti":
+                return _Way(timer, options.execution, CuptiClock(device))
+            if timer == "graph" and options.execution == GRAPH:
+                return _Way(timer, GRAPH, EventClock(device))
+            if timer == "events" and options.execution == EAGER:
+                return _Way(timer, EAGER, EventClock(device))
+            reasons.append(f"{timer}: not for execution {options.execution}")
+        except UnavailableError as error:
+            reasons.append(f"{timer}: {error}")
+    raise UnavailableError("no timer: " + "; ".join(reasons))
+
+
+def _call(run: Callable[..., Any], inputs: Inputs) -> Call:
+    return lambda: run(*inputs)
+
+
+def _nothing(device: torch.device) -> Call:
+    """A call without work: one kernel over one element on a GPU, nothing on a CPU."""
+    if device.type != "cuda":
+        return lambda: None
+    one = torch.zeros(1, device=device)
+    return lambda: one.add_(1)
+
+
+def _flush(device: torch.device) -> Call:
+    size = int(FLUSH_TIMES_L2 * _l2_bytes(device))
+    buffer = torch.empty(max(size, 1), dtype=torch.uint8, device=device)
+    return buffer.zero_
+
+
+def _l2_bytes(device: torch.device) -> float:
+    if device.type != "cuda":
+        return 0.0
+    return float(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0))
+
+
+def _free_bytes(device: torch.device, options: TimingOptions) -> float:
+    if options.memory_bytes:
+        return options.memory_bytes
+    if device.type != "cuda":
+        return math.inf
+    free, _ = torch.cuda.mem_get_info(device)
+    return _FREE_SHARE * free
