@@ -31,7 +31,7 @@ def difference(prepared: Prepared, inputs: tuple[Any, ...]) -> Answer:
         wrong = prepared.compare(_packed(found), _packed(wanted), inputs)
         return Answer(0.0 if wrong is None else float("inf"), wrong or "")
     worst = 0.0
-    for place, (ours, theirs) in enumerate(zip(found, wanted)):
+    for place, (ours, theirs) in enumerate(zip(found, wanted, strict=True)):
         apart, wrong = _compared(ours, theirs, prepared.agreement)
         worst = max(worst, apart)
         if wrong:
@@ -39,9 +39,7 @@ def difference(prepared: Prepared, inputs: tuple[Any, ...]) -> Answer:
     return Answer(worst, "")
 
 
-def _compared(
-    ours: torch.Tensor, theirs: torch.Tensor, agreement: Agreement
-) -> tuple[float, str]:
+def _compared(ours: torch.Tensor, theirs: torch.Tensor, agreement: Agreement) -> tuple[float, str]:
     if ours.shape != theirs.shape:
         return float("inf"), f"shape {tuple(ours.shape)}, must be {tuple(theirs.shape)}"
     if ours.is_floating_point() != theirs.is_floating_point():

@@ -14,13 +14,11 @@ Call = Callable[[], Any]
 _WARM_UP = 3
 
 
-def one_by_one(calls: Sequence[Call], between: Call | None = None) -> Batch:
-    """Issue every call from the host; ``between`` runs before each."""
+def one_by_one(calls: Sequence[Call]) -> Batch:
+    """Issue every call from the host."""
 
     def batch() -> None:
         for call in calls:
-            if between is not None:
-                between()
             call()
 
     return batch
@@ -50,8 +48,14 @@ def as_graph(calls: Sequence[Call], device: torch.device) -> Batch:
         torch.cuda.synchronize(device)
         raise UnavailableError(f"cannot be captured in a graph ({error})") from None
 
-    def batch() -> None:
-        graph.replay()
+    return _Replay(graph, held)
 
-    batch.held = (graph, held)  # type: ignore[attr-defined]  # outputs live in the graph's pool
-    return batch
+
+class _Replay:
+    """A captured graph; its outputs are held, since they lie in the graph's own memory."""
+
+    def __init__(self, graph: torch.cuda.CUDAGraph, held: list[Any]) -> None:
+        self.graph, self.held = graph, held
+
+    def __call__(self) -> None:
+        self.graph.replay()

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from collectors.errors import UnavailableError
+from collectors.machine import l2_bytes
 from collectors.nvml import readings
 from collectors.op.prepared import Prepared
 from collectors.timing.batches import Call, as_graph, one_by_one
@@ -35,6 +36,8 @@ TINY_S = 10e-6
 LONG_ENOUGH_S = 200e-6
 """A sample of tiny calls lasts about so long."""
 MAX_CALLS = 2048
+CPU_COPIES_BYTES = 512e6
+"""That copies take on a CPU unless told otherwise [B]."""
 _FREE_SHARE = 0.5
 
 
@@ -89,7 +92,7 @@ def measure(
     if prepared.samples is not None:
         return _of_samples(prepared, options, slowest, ranks, before, device)
     cold = options.cache_state == COLD
-    turn = rotation(input_bytes, _l2_bytes(device), _free_bytes(device, options))
+    turn = rotation(input_bytes, l2_bytes(device), _free_bytes(device, options))
     sets = [first]
     if cold:
         sets += [prepared.make(generator) for _ in range(turn.copies - 1)]
@@ -104,6 +107,14 @@ def measure(
                    {"before": before, "after": after})  # fmt: skip
 
 
+class _Batch(NamedTuple):
+    """Calls that are timed together, and what runs before the clock starts."""
+
+    run: Callable[[], None]
+    calls: int
+    before: Call | None
+
+
 def _timed(
     calls: Sequence[Call],
     way: _Way,
@@ -113,49 +124,42 @@ def _timed(
     slowest: Slowest,
 ) -> _Found:
     """Samples of some calls in turn, taken again once where they spread too widely."""
-    once = max(slowest([way.clock.seconds(one_by_one(calls[:1], flush))]))
-    number = 1 if flush is not None else _calls_per_sample(once, len(calls))
-    batch = _batch(calls, number, way, flush, device)
-    first = max(slowest([way.clock.seconds(batch)])) / number
+    single = _Batch(one_by_one(calls[:1]), 1, flush)
+    once = _samples(single, 1, way.clock, slowest)[0]
+    batch = _batch(calls, 1 if flush else _calls_per_sample(once, len(calls)), way, flush, device)
+    first = _samples(batch, 1, way.clock, slowest)[0]
     wanted = options.samples
-    if first * number > 0:
-        fitting = int(options.seconds / (first * number))
-        wanted = max(LEAST_SAMPLES, min(wanted, fitting))
-    summary = _sampled(batch, number, wanted, way.clock, slowest)
+    if first > 0:
+        wanted = max(LEAST_SAMPLES, min(wanted, int(options.seconds / first)))
+    summary = _summary(batch, wanted, way.clock, slowest)
     reran = summary.spread > options.spread_bound
     if reran:
-        summary = _sampled(batch, number, wanted, way.clock, slowest)
-    return _Found(summary, number, reran)
+        summary = _summary(batch, wanted, way.clock, slowest)
+    return _Found(summary, batch.calls, reran)
 
 
-def _sampled(
-    batch: Callable[[], None], number: int, wanted: int, clock: Clock, slowest: Slowest
-) -> Summary:
-    slowest([0.0])  # ranks begin together
-    samples = [clock.seconds(batch) for _ in range(wanted)]
-    return summed_up([one / number for one in slowest(samples)])
+def _summary(batch: _Batch, wanted: int, clock: Clock, slowest: Slowest) -> Summary:
+    return summed_up([one / batch.calls for one in _samples(batch, wanted, clock, slowest)])
+
+
+def _samples(batch: _Batch, wanted: int, clock: Clock, slowest: Slowest) -> list[float]:
+    """Seconds of a batch, so many times; ranks begin together and the slowest counts."""
+    slowest([0.0])
+    samples = []
+    for _ in range(wanted):
+        if batch.before is not None:
+            batch.before()
+        samples.append(clock.seconds(batch.run))
+    return slowest(samples)
 
 
 def _batch(
     calls: Sequence[Call], number: int, way: _Way, flush: Call | None, device: torch.device
-) -> Callable[[], None]:
+) -> _Batch:
     """``number`` calls, in turn through all sets of inputs."""
-    if flush is not None:
-        # The flush is outside of what is timed: it runs before the clock starts.
-        inner = as_graph(calls[:1], device) if way.execution == GRAPH else one_by_one(calls[:1])
-        return _Flushed(flush, inner)
     turn = [calls[place % len(calls)] for place in range(number)]
-    return as_graph(turn, device) if way.execution == GRAPH else one_by_one(turn)
-
-
-class _Flushed:
-    """A batch with something to do before the clock starts."""
-
-    def __init__(self, before: Call, inner: Callable[[], None]) -> None:
-        self.before, self.inner = before, inner
-
-    def __call__(self) -> None:
-        self.inner()
+    run = as_graph(turn, device) if way.execution == GRAPH else one_by_one(turn)
+    return _Batch(run, number, flush)
 
 
 def _calls_per_sample(once_s: float, copies: int) -> int:
@@ -263,21 +267,15 @@ def _nothing(device: torch.device) -> Call:
 
 
 def _flush(device: torch.device) -> Call:
-    size = int(FLUSH_TIMES_L2 * _l2_bytes(device))
+    size = int(FLUSH_TIMES_L2 * l2_bytes(device))
     buffer = torch.empty(max(size, 1), dtype=torch.uint8, device=device)
     return buffer.zero_
-
-
-def _l2_bytes(device: torch.device) -> float:
-    if device.type != "cuda":
-        return 0.0
-    return float(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0))
 
 
 def _free_bytes(device: torch.device, options: TimingOptions) -> float:
     if options.memory_bytes:
         return options.memory_bytes
     if device.type != "cuda":
-        return math.inf
+        return CPU_COPIES_BYTES
     free, _ = torch.cuda.mem_get_info(device)
     return _FREE_SHARE * free
