@@ -14,6 +14,11 @@ INTERPRET = "TRITON_INTERPRET"
 """Triton reads it when a kernel is defined."""
 
 
+def interpreted() -> bool:
+    """Whether kernels that are defined now will be interpreted."""
+    return os.environ.get(INTERPRET) == "1"
+
+
 def need_triton(device: torch.device) -> None:
     """Refuse triton kernels where they cannot run.
 
@@ -24,7 +29,7 @@ def need_triton(device: torch.device) -> None:
         import triton  # noqa: F401
     except ImportError as error:
         raise UnavailableError(f"triton kernels: triton is not installed ({error})") from None
-    if device.type != "cuda" and os.environ.get(INTERPRET) != "1":
+    if device.type != "cuda" and not interpreted():
         raise UnavailableError(
             f"triton kernels run on a GPU, not on {device.type}; {INTERPRET}=1 interprets them"
         )

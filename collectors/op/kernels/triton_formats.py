@@ -10,6 +10,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from collectors.op.kernels.compiled import interpreted
+
+
+def operand_type() -> tl.dtype:
+    """Of matrix products: BF16, but FP32 interpreted, where BF16 products are those of the bits."""
+    return tl.float32 if interpreted() else tl.bfloat16
+
 
 @triton.jit
 def rounded_codes(

@@ -6,6 +6,7 @@ Source: model-facts §4.2; row bytes runtime-semantics §6.1.
 from __future__ import annotations
 
 from collectors.case import Case
+from collectors.errors import InputError
 from collectors.op.kind import PORTABLE, Implementation, Kind, SizeRule, Work
 from collectors.op.kinds.layouts import (
     BF16_BYTES,
@@ -38,9 +39,16 @@ def window_rows(case: Case) -> int:
 
 
 def entries_of(case: Case) -> int:
-    """Global entries of each request, from which its rows select."""
+    """Global entries of each request, from which its rows select.
+
+    Raises:
+        InputError: fewer than a row selects.
+    """
     selected = -int(-keys_of(case)[1] // 1)
-    return max(case.whole("entries") or ENTRIES_PER_SELECTED * selected, selected, 1)
+    entries = case.whole("entries") or max(ENTRIES_PER_SELECTED * selected, 1)
+    if entries < selected:
+        raise InputError(f"case {case.text}: a row selects {selected}, of {entries} entries")
+    return entries
 
 
 def attention_work(case: Case) -> Work:
@@ -70,7 +78,7 @@ def attention_bytes(case: Case) -> float:
     return (
         ROW_BYTES[WINDOW_BESIDE[layout]] * window_rows(case)
         + ROW_BYTES[MAIN[layout]] * entries
-        + rows * (WINDOW + SELECTED) * INT32_BYTES
+        + rows * (float(case.size("keys_per_row")) + 3) * INT32_BYTES
         + 2 * rows * case.whole("heads") * LATENT * BF16_BYTES
     )
 

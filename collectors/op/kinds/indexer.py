@@ -6,6 +6,7 @@ Source: model-facts §4.2-§4.3; runtime-semantics §7.
 from __future__ import annotations
 
 from collectors.case import Case
+from collectors.errors import InputError
 from collectors.op.kind import PORTABLE, Implementation, Kind, SizeRule, Work
 from collectors.op.kinds.layouts import (
     BF16_BYTES,
@@ -33,12 +34,21 @@ _POSITIONS = SizeRule(
 
 
 def keys_of(case: Case) -> int:
-    """Index keys of each request."""
-    last = ramp_of(case, requests_of(case)).last
+    """Index keys of each request.
+
+    Raises:
+        InputError: fewer than the blocks of its candidates; a number where all are scored.
+    """
+    last, given = ramp_of(case, requests_of(case)).last, case.whole("keys")
     if case.options["form"] == "dense":
+        if given:
+            raise InputError(f"case {case.text}: keys are the positions; it is for form=candidates")
         return last
-    blocks = -(-last // CANDIDATE_BLOCK) * CANDIDATE_BLOCK
-    return max(case.whole("keys") or KEYS_PER_CANDIDATE * blocks, blocks)
+    pool = -(-last // CANDIDATE_BLOCK) * CANDIDATE_BLOCK
+    keys = given // CANDIDATE_BLOCK * CANDIDATE_BLOCK or KEYS_PER_CANDIDATE * pool
+    if keys < pool:
+        raise InputError(f"case {case.text}: {pool} candidates are drawn from {keys} keys")
+    return keys
 
 
 def score_work(case: Case) -> Work:

@@ -1,0 +1,96 @@
+"""Compile triton kernels for a GPU that is not here: ``python compiling.py 90`` (for sm_90)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import triton.language as tl
+from triton import compile as compiled
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from collectors.op.kernels.attention_triton import attend_kernel, combine_kernel
+from collectors.op.kernels.index_score_triton import score_kernel
+from collectors.op.kernels.index_select_triton import select_kernel
+from collectors.op.kernels.stores_triton import GROUPS, store_kernel
+from collectors.op.kinds.layouts import KEY_BYTES, QUERY_BYTES, ROW_BYTES
+
+Job = tuple[Any, dict[str, str], dict[str, Any], int]
+"""Kernel, types of its arguments, constants, warps."""
+
+INDICES = dict.fromkeys(
+    ("window_index", "main_index", "window_count", "main_count", "counts", "blocks", "chosen"),
+    "*i32",
+)
+WHOLE = dict.fromkeys(
+    ("window_width", "main_width", "heads", "request_rows", "request_keys", "width",
+     "block_width", "top_k", "top_blocks"), "i32",
+)  # fmt: skip
+BYTES = dict.fromkeys(("window", "main", "keys", "cache"), "*u8")
+REAL = dict.fromkeys(("sink", "bests", "totals", "sums", "cosine", "sine"), "*fp32")
+SHARED = {**INDICES, **WHOLE, **BYTES, **REAL, "scale": "fp32", "eps": "fp32"}
+
+
+def attention_jobs() -> Iterator[Job]:
+    types = dict.fromkeys(("queries", "window16", "main16", "out"), "*bf16")
+    for window, main, splits in (("mxfp8", "nvfp4", 4), ("packed", "bf16", 1)):
+        constants = {
+            "WINDOW_BYTES": ROW_BYTES[window], "WINDOW_FORMAT": window,
+            "MAIN_BYTES": ROW_BYTES[main], "MAIN_FORMAT": main,
+            "HEADS": 16, "KEYS": 32, "SPLITS": splits, "NUMBER": tl.bfloat16,
+        }  # fmt: skip
+        yield attend_kernel, types, constants, 8
+    yield combine_kernel, types, {"SPLITS": 8}, 4
+
+
+def score_jobs() -> Iterator[Job]:
+    for keys, candidates, rows in (("fp4", False, 8), ("fp8", True, 1)):
+        types = {
+            "queries": "*u8", "weights": "*bf16", "scores": "*bf16",
+            "key_scales": "*u8" if keys == "fp4" else "*fp32",
+        }  # fmt: skip
+        constants = {
+            "FP4": keys == "fp4", "CANDIDATES": candidates, "KEY_BYTES": KEY_BYTES[keys],
+            "QUERY_BYTES": QUERY_BYTES[keys], "ROWS": rows, "KEYS": 128, "HEADS": 32,
+            "NUMBER": tl.bfloat16,
+        }  # fmt: skip
+        yield score_kernel, types, constants, 4
+    for bits, pool in ((16, True), (32, False)):
+        constants = {"BITS": bits, "POOL": pool, "SCORES": 1024}
+        yield select_kernel, {"bits": f"*i{bits}"}, constants, 8
+
+
+def store_jobs() -> Iterator[Job]:
+    types = {
+        "source": "*bf16", "weight": "*bf16", "latent": "*bf16", "positions": "*i64",
+        "slots": "*i64", "cache_halves": "*i16", "cache_words": "*i32",
+    }  # fmt: skip
+    for name, groups in GROUPS.items():
+        key = name.startswith("key_")
+        width = 128 if key else 512
+        constants = {
+            "ROW_BYTES": KEY_BYTES[name[4:]] if key else ROW_BYTES[name], "WIDTH": width,
+            "GROUPS": groups, "HALF": width // groups // 2, "RATIO": 1 if key else 2,
+            "NORM": True, "KEEP": not key, "HALF_ROTATED": 32, "FORMAT": name,
+        }  # fmt: skip
+        yield store_kernel, types, constants, 4
+
+
+def compile_all(capability: int) -> int:
+    jobs = [*attention_jobs(), *score_jobs(), *store_jobs()]
+    for kernel, types, constants, warps in jobs:
+        names = kernel.arg_names
+        signature = {
+            name: "constexpr" if name in constants else {**SHARED, **types}[name] for name in names
+        }
+        places = {(names.index(name),): value for name, value in constants.items()}
+        source = ASTSource(fn=kernel, signature=signature, constexprs=places)
+        options = {"num_warps": warps, "num_stages": 1, "enable_fp_fusion": True}
+        compiled(source, target=GPUTarget("cuda", capability, 32), options=options)
+    return len(jobs)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(str(compile_all(int(sys.argv[1]))))
