@@ -15,7 +15,7 @@ import numpy as np
 
 from aisim_v41.errors import SchemaError
 from aisim_v41.tables.columns import Columns, Values, check_columns
-from aisim_v41.tables.load import INNER, TABLE_SUFFIX, family_named
+from aisim_v41.tables.load import COMING, INNER, TABLE_SUFFIX, family_named
 from aisim_v41.tables.parquet import decode, encode
 from aisim_v41.tables.schema import CAVEATS, FLAGS, SCHEMA_VERSION, Column, Family
 from aisim_v41.tables.sidecar import (
@@ -48,6 +48,8 @@ def write_table(
     remarks: Iterable[str] = (),
 ) -> Path:
     """Write ``<folder>/<gpu>/op/<family>.parquet`` and its sidecar; the path of the table.
+
+    Whenever the process dies, who reads the table finds what was there before or the new one.
 
     Args:
         frame: one column for each of the family; ``samples``, ``spread_relative``,
@@ -96,9 +98,10 @@ def write_table(
     target = Path(folder) / gpu / INNER / f"{family}{TABLE_SUFFIX}"
     target.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(sidecar, indent=1, ensure_ascii=False) + "\n"
-    target.with_suffix(SUFFIX).unlink(missing_ok=True)  # never a sidecar beside another's table
-    replace_file(target, raw)
-    replace_file(target.with_suffix(SUFFIX), text.encode())
+    coming = target.with_suffix(COMING)
+    replace_file(coming, raw)
+    replace_file(target.with_suffix(SUFFIX), text.encode())  # from here on the new table is read
+    os.replace(coming, target)
     return target
 
 

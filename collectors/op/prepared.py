@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -35,6 +35,7 @@ class Prepared:
             ties): from answer, reference and inputs to what is wrong, or None.
         kernel_source: the kernel that really runs, where that is decided while preparing.
         engine_version: of the engine whose kernel it is; empty for the collectors' own.
+        outcome: what the inputs turned out to be, such as how many experts they touch.
         samples: instead of timing ``run``: seconds of one unit, several times (launch costs, gaps).
     """
 
@@ -45,4 +46,5 @@ class Prepared:
     compare: Callable[[Any, Any, tuple[Any, ...]], str | None] | None = None
     kernel_source: str = ""
     engine_version: str = ""
+    outcome: Mapping[str, float] = field(default_factory=dict)
     samples: Callable[[int], list[float]] | None = None

@@ -16,7 +16,7 @@ OK, OOM, UNSUPPORTED, FAILED, INVALID, TIMEOUT = STATUSES = (
 machine, engine or kernel cannot run it; ``failed``: an error or a crash."""
 MAX_ERROR = 2000
 """Longest text of an error [characters]."""
-_TEXTS = ("engine", "kernel_source", "engine_version", "error")
+_TEXTS = ("asked", "engine", "kernel_source", "engine_version", "error")
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class Result:
     """A case that was tried.
 
     Attributes:
-        case: with its defaults filled in.
+        case: with its defaults filled in, and without words that say how to time it.
+        asked: text of the case as the plan has it.
         status: one of `STATUSES`.
         engine, kernel_source, engine_version: whose kernel ran; empty where none was found.
         timing: as `collectors.timing.Timing.to_dict`; only where the status is ok.
@@ -36,6 +37,7 @@ class Result:
 
     case: Case
     status: str
+    asked: str = ""
     engine: str = ""
     kernel_source: str = ""
     engine_version: str = ""
@@ -53,6 +55,7 @@ class Result:
                 f"case {self.case.text}: {self.status} with timing {self.timing!r:.80}"
             )
         object.__setattr__(self, "error", self.error[:MAX_ERROR])
+        object.__setattr__(self, "asked", self.asked or self.case.text)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
