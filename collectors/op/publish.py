@@ -1,4 +1,4 @@
-"""From results to a table that the library reads: qualified rows alone, written whole or not at all.
+"""From results to a table that the library reads: qualified rows, written whole or not at all.
 
 The library writes the table, so that nothing is in it that it would not read. Where the library is
 not installed, as in an engine's image, results are copied to a machine that has it.
@@ -49,8 +49,9 @@ class Publication:
 def add_publish_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.add_argument("results", type=Path, nargs="+", help="files of results")
-    parser.add_argument("--to", type=Path, required=True,
-                        help="folder that gets profiles/<gpu>/op/, as in AISIM_V41_PATH")  # fmt: skip
+    parser.add_argument(
+        "--to", type=Path, required=True, help="folder for profiles/<gpu>/op/ (AISIM_V41_PATH)"
+    )
     parser.add_argument("--gpu", default="", help="name in hardware/, if not what the GPU says")
     parser.add_argument("--campaign", default="own", help="name of this campaign (own)")
     parser.add_argument("--licence", default=LICENCE, help="of the numbers (SPDX)")
