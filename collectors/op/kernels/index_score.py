@@ -108,7 +108,7 @@ def _prepared(case: Case, run: Callable, kernel_source: str) -> Prepared:
         )
 
     def reference(queries, weights, keys, counts, blocks, scores):
-        answer, visible = scores.float(), counts.tolist()
+        answer, visible = torch.zeros_like(scores, dtype=torch.float32), counts.tolist()
         for request in range(requests.count):
             values = codec.unpack(keys[request * keys_each : (request + 1) * keys_each]).double()
             for row in range(request * requests.rows, (request + 1) * requests.rows):

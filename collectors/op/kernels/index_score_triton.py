@@ -104,5 +104,5 @@ def score(
         queries, weights, keys, keys if narrow else keys.view(torch.float32), counts, blocks,
         scores, request_rows, request_keys, width, blocks.shape[1],
         FP4=narrow, CANDIDATES=candidates, KEY_BYTES=keys.shape[1], QUERY_BYTES=query_bytes,
-        ROWS=together, KEYS=KEYS, HEADS=heads, NUMBER=operand_type(), num_warps=4, num_stages=1,
+        ROWS=together, KEYS=KEYS, HEADS=heads, NUMBER=operand_type(), num_warps=8, num_stages=1,
     )  # fmt: skip

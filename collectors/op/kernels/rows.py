@@ -9,8 +9,10 @@ Formats (MX) v1.0, §5.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 import torch
@@ -53,8 +55,13 @@ def e2m1_codes(values: torch.Tensor) -> torch.Tensor:
 
 def e2m1_values(codes: torch.Tensor) -> torch.Tensor:
     """Values of 4-bit codes."""
-    table = torch.tensor([*E2M1, *(-value for value in E2M1)], device=codes.device)
-    return table[codes.long()]
+    return _e2m1_table(codes.device)[codes.long()]
+
+
+@cache
+def _e2m1_table(device: torch.device) -> torch.Tensor:
+    """Made once a device: a graph cannot capture a copy from the host."""
+    return torch.tensor([*E2M1, *(-value for value in E2M1)], device=device)
 
 
 def e4m3_bytes(values: torch.Tensor) -> torch.Tensor:
@@ -70,7 +77,7 @@ def e4m3_values(codes: torch.Tensor) -> torch.Tensor:
 def ue8m0_bytes(largest: torch.Tensor, highest: float) -> torch.Tensor:
     """Bytes of the least powers of two that bring ``largest`` down to ``highest``."""
     mantissa, exponent = torch.frexp(largest)
-    bound, bound_exponent = torch.frexp(torch.tensor(highest, device=largest.device))
+    bound, bound_exponent = math.frexp(highest)
     power = exponent - bound_exponent + (mantissa > bound)
     power = torch.where(largest > 0, power, -UE8M0_BIAS)
     return (power.clamp(-UE8M0_BIAS, UE8M0_BIAS) + UE8M0_BIAS).to(torch.uint8)

@@ -143,7 +143,7 @@ def _prepared(case: Case, store: _Store, run: Callable, kernel_source: str) -> P
         pairs = torch.view_as_complex(latents[:, -ROTATED:].reshape(entries, -1, 2))
         turned = torch.view_as_real(pairs * turns).flatten(-2)
         rows = torch.cat((latents[:, :-ROTATED], turned), -1).float()
-        stored = cache.clone()
+        stored = torch.zeros_like(cache)  # as it is made
         stored[slots] = store.rows.pack(rows)
         return (stored, kept) if store.keep else stored
 

@@ -7,6 +7,7 @@ import torch
 from collectors.case import Case
 from collectors.op.kinds.registry import kind_of
 from collectors.op.prepared import Prepared
+from collectors.timing.answer import difference
 
 torch.set_num_threads(1)
 CPU = torch.device("cpu")
@@ -27,20 +28,10 @@ def inputs_of(ready: Prepared, seed: int = 1) -> tuple:
     return ready.make(torch.Generator().manual_seed(seed))
 
 
-def problem_of(ready: Prepared, seed: int = 1) -> str | None:
-    """What is wrong with the answer, or None."""
-    inputs = inputs_of(ready, seed)
-    wanted, answer = ready.reference(*inputs_of(ready, seed)), ready.run(*inputs)
-    if ready.compare is not None:
-        return ready.compare(answer, wanted, inputs)
-    pairs = zip(_several(answer), _several(wanted), strict=True)
-    far = max(float((a.double() - w.double()).norm() / w.double().norm()) for a, w in pairs)
-    return None if far <= ready.agreement.relative else f"{far:.3g} of the norm"
+def problem_of(ready: Prepared, seed: int = 1) -> str:
+    """What is wrong with the answer; empty if nothing is."""
+    return difference(ready, inputs_of(ready, seed)).wrong
 
 
 def memory_of(inputs: tuple) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in inputs)
-
-
-def _several(outputs) -> tuple:
-    return outputs if isinstance(outputs, tuple) else (outputs,)

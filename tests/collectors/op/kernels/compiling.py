@@ -56,7 +56,7 @@ def score_jobs() -> Iterator[Job]:
             "QUERY_BYTES": QUERY_BYTES[keys], "ROWS": rows, "KEYS": 128, "HEADS": 32,
             "NUMBER": tl.bfloat16,
         }  # fmt: skip
-        yield score_kernel, types, constants, 4
+        yield score_kernel, types, constants, 8
     for bits, pool in ((16, True), (32, False)):
         constants = {"BITS": bits, "POOL": pool, "SCORES": 1024}
         yield select_kernel, {"bits": f"*i{bits}"}, constants, 8
