@@ -219,21 +219,17 @@ KEY_CODECS: dict[str, RowCodec] = {
 """Formats of index keys, and of FP4 index queries."""
 
 
+DIFFERENT_ROWS = 2048
+"""Rows that are drawn and packed; more are copies of them, in random order."""
+
+
 def random_rows(
     codec: RowCodec, count: int, values: int, generator: torch.Generator
 ) -> torch.Tensor:
     """Rows of normal values, [count, bytes]."""
-    parts = [
-        codec.pack(torch.randn(part, values, generator=generator, device=generator.device))
-        for part in _chunks(count)
-    ]
-    return torch.cat(parts)
-
-
-_CHUNK_ROWS = 1 << 16
-"""Rows packed at once: 128 MiB of FP32."""
-
-
-def _chunks(count: int) -> list[int]:
-    whole, rest = divmod(count, _CHUNK_ROWS)
-    return [_CHUNK_ROWS] * whole + [rest] * (rest > 0)
+    device = generator.device
+    drawn = torch.randn(min(count, DIFFERENT_ROWS), values, generator=generator, device=device)
+    packed = codec.pack(drawn)
+    if count <= DIFFERENT_ROWS:
+        return packed
+    return packed[torch.randint(DIFFERENT_ROWS, (count,), generator=generator, device=device)]

@@ -109,3 +109,10 @@ def test_keys_are_near_what_was_packed():
 def test_zeros_stay_zeros(name: str):
     codec = rows.CODECS[name]
     assert not codec.unpack(codec.pack(torch.zeros(2, 512))).any()
+
+
+@pytest.mark.parametrize("count", [1, 2048, 2049, 5000])
+def test_rows_are_drawn_anew_up_to_a_number(count: int):
+    drawn = rows.random_rows(rows.CODECS["mxfp8"], count, 512, torch.Generator().manual_seed(3))
+    assert drawn.shape == (count, 528)
+    assert min(count, 2048) * 0.6 < len(drawn.unique(dim=0)) <= min(count, 2048)
