@@ -9,12 +9,14 @@ from collectors.case import Case
 from collectors.errors import InputError
 from collectors.op.kind import Kind
 from collectors.op.kinds.attention import ATTENTION_KINDS
+from collectors.op.kinds.experts import EXPERT_KINDS
 from collectors.op.kinds.indexer import INDEXER_KINDS
 from collectors.op.kinds.products import PRODUCT_KINDS
 from collectors.op.kinds.stores import STORE_KINDS
 
 _FAMILIES: tuple[tuple[Kind, ...], ...] = (
     ATTENTION_KINDS,
+    EXPERT_KINDS,
     INDEXER_KINDS,
     PRODUCT_KINDS,
     STORE_KINDS,
