@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 
@@ -15,8 +16,30 @@ from collectors.op.kinds.spread import requests_of, whole_parts
 from collectors.op.prepared import Prepared
 
 SCALE = LATENT**-0.5
+
 _GATHERED_VALUES = 1 << 25
 """Values that the torch way widens at once: 128 MiB of FP32."""
+
+
+class AttentionInputs(NamedTuple):
+    """One set of inputs.
+
+    Attributes:
+        queries: [rows, heads, 512], BF16.
+        window, main: cached rows, [rows of the cache, bytes].
+        window_index, main_index: places in them that a row attends to, [rows, most], INT32.
+        window_count, main_count: how many of those count, [rows], INT32.
+        sink: logit of nothing, [heads], FP32.
+    """
+
+    queries: torch.Tensor
+    window: torch.Tensor
+    main: torch.Tensor
+    window_index: torch.Tensor
+    main_index: torch.Tensor
+    window_count: torch.Tensor
+    main_count: torch.Tensor
+    sink: torch.Tensor
 
 
 def build_torch(case: Case, device: torch.device) -> Prepared:
@@ -79,7 +102,7 @@ def _prepared(case: Case, run: Callable, kernel_source: str) -> Prepared:
     main_keys = [count - WINDOW if count > WINDOW else 0 for count in keys]
     formats = WINDOW_BESIDE[layout], MAIN[layout]
 
-    def make(generator: torch.Generator):
+    def make(generator: torch.Generator) -> AttentionInputs:
         device = generator.device
         whole = torch.arange(rows, device=device)
         request, inside = whole // requests.rows, whole % requests.rows
@@ -89,15 +112,16 @@ def _prepared(case: Case, run: Callable, kernel_source: str) -> Prepared:
         main_index = request[:, None] * entries + chosen_entries(
             rows, max(*main_keys, 1), entries, case.options["row_locality"], generator
         )
-        return (
-            torch.randn(rows, heads, LATENT, generator=generator, device=device).bfloat16(),
-            random_rows(CODECS[formats[0]], window_rows(case), LATENT, generator),
-            random_rows(CODECS[formats[1]], requests.count * entries, LATENT, generator),
-            window_index.int(),
-            main_index.int(),
-            torch.tensor(window_keys, dtype=torch.int32, device=device),
-            torch.tensor(main_keys, dtype=torch.int32, device=device),
-            torch.randn(heads, generator=generator, device=device),
+        queries = torch.randn(rows, heads, LATENT, generator=generator, device=device)
+        return AttentionInputs(
+            queries=queries.bfloat16(),
+            window=random_rows(CODECS[formats[0]], window_rows(case), LATENT, generator),
+            main=random_rows(CODECS[formats[1]], requests.count * entries, LATENT, generator),
+            window_index=window_index.int(),
+            main_index=main_index.int(),
+            window_count=torch.tensor(window_keys, dtype=torch.int32, device=device),
+            main_count=torch.tensor(main_keys, dtype=torch.int32, device=device),
+            sink=torch.randn(heads, generator=generator, device=device),
         )
 
     def reference(queries, window, main, window_index, main_index, window_count, main_count, sink):

@@ -171,10 +171,14 @@ def attend(
 
 def _splits(programs: int, blocks: int, device: torch.device) -> int:
     """Powers of two that bring programs to one a multiprocessor, with a block of keys each."""
-    processors = PROCESSORS_ELSEWHERE
-    if device.type == "cuda":
-        processors = torch.cuda.get_device_properties(device).multi_processor_count
     splits = 1
-    while splits < SPLITS_MOST and 2 * splits <= min(blocks, processors // programs):
+    while splits < SPLITS_MOST and 2 * splits <= min(blocks, processors_of(device) // programs):
         splits *= 2
     return splits
+
+
+def processors_of(device: torch.device) -> int:
+    """Multiprocessors of a GPU."""
+    if device.type != "cuda":
+        return PROCESSORS_ELSEWHERE
+    return torch.cuda.get_device_properties(device).multi_processor_count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 
@@ -18,8 +19,29 @@ from collectors.op.prepared import Prepared
 SCALE = KEY**-0.5 * INDEX_HEADS**-0.5
 """Part of the weights of heads."""
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+
 _PRODUCTS = 1 << 25
 """Products that the torch way holds at once: 128 MiB of FP32."""
+
+
+class ScoreInputs(NamedTuple):
+    """One set of inputs.
+
+    Attributes:
+        queries: [rows, heads, bytes], as keys are; an 8-bit one has its scale in the weight.
+        weights: of heads, [rows, heads], BF16.
+        keys: of all requests, as many for each, [keys, bytes].
+        counts: positions that a row sees, [rows], INT32.
+        blocks: of 8 keys of its request that a row's candidates are, [rows, blocks], INT32.
+        scores: zeros, [rows, most positions]; those of positions not seen stay as they are.
+    """
+
+    queries: torch.Tensor
+    weights: torch.Tensor
+    keys: torch.Tensor
+    counts: torch.Tensor
+    blocks: torch.Tensor
+    scores: torch.Tensor
 
 
 def build_torch(case: Case, device: torch.device) -> Prepared:
@@ -85,7 +107,7 @@ def _prepared(case: Case, run: Callable, kernel_source: str) -> Prepared:
     dense, keys_format = case.options["form"] == "dense", case.options["key_format"]
     codec, widen = KEY_CODECS[keys_format], _query_values(case)
 
-    def make(generator: torch.Generator):
+    def make(generator: torch.Generator) -> ScoreInputs:
         device = generator.device
         queries = torch.randn(rows, INDEX_HEADS, KEY, generator=generator, device=device)
         pack = codec.pack if keys_format == "fp4" else e4m3_bytes
@@ -98,13 +120,14 @@ def _prepared(case: Case, run: Callable, kernel_source: str) -> Prepared:
             blocks = chosen_entries(
                 rows, picked, keys_each // CANDIDATE_BLOCK, "scattered", generator
             ).int()
-        return (
-            pack(queries),
-            weights.bfloat16(),
-            random_rows(codec, requests.count * keys_each, KEY, generator),
-            counts,
-            blocks,
-            torch.zeros(rows, width, dtype=DTYPES[case.options["score_format"]], device=device),
+        form = DTYPES[case.options["score_format"]]
+        return ScoreInputs(
+            queries=pack(queries),
+            weights=weights.bfloat16(),
+            keys=random_rows(codec, requests.count * keys_each, KEY, generator),
+            counts=counts,
+            blocks=blocks,
+            scores=torch.zeros(rows, width, dtype=form, device=device),
         )
 
     def reference(queries, weights, keys, counts, blocks, scores):

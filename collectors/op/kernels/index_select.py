@@ -6,6 +6,7 @@ Several answers may be right: of equal scores, any is as good as another.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch.nn.functional import pad
@@ -15,6 +16,18 @@ from collectors.op.kernels.compiled import need_triton
 from collectors.op.kernels.index_score import DTYPES, counts_of
 from collectors.op.kinds.indexer import CANDIDATE_BLOCK
 from collectors.op.prepared import Prepared
+
+
+class SelectInputs(NamedTuple):
+    """One set of inputs.
+
+    Attributes:
+        scores: [rows, most positions].
+        counts: positions that a row sees, [rows], INT32.
+    """
+
+    scores: torch.Tensor
+    counts: torch.Tensor
 
 
 def build_torch(case: Case, device: torch.device) -> Prepared:
@@ -31,19 +44,21 @@ def build_torch(case: Case, device: torch.device) -> Prepared:
 
 
 def build_triton(case: Case, device: torch.device) -> Prepared:
-    """One kernel.
+    """A kernel for positions and one for blocks, two each where rows are cut.
 
     Raises:
         UnavailableError: triton cannot run here.
     """
     need_triton(device)
-    from collectors.op.kernels import index_select_triton
+    from collectors.op.kernels.index_select_triton import select
 
     top_k, top_blocks = case.whole("top_k"), int(case.sizes.get("candidate_blocks", 0))
 
     def run(scores, counts):
-        both = index_select_triton.select(scores, counts, top_k, top_blocks)
-        return both if top_blocks else both[0]
+        chosen = select(scores, counts, top_k)
+        if not top_blocks:
+            return chosen
+        return chosen, select(scores, counts, top_blocks, group=CANDIDATE_BLOCK)
 
     return _prepared(case, run, "triton")
 
@@ -52,7 +67,7 @@ def _prepared(case: Case, run: Callable, kernel_source: str) -> Prepared:
     rows, pattern = case.whole("rows"), case.options["score_pattern"]
     top_k, top_blocks = case.whole("top_k"), int(case.sizes.get("candidate_blocks", 0))
 
-    def make(generator: torch.Generator):
+    def make(generator: torch.Generator) -> SelectInputs:
         device = generator.device
         counts = counts_of(case, device)
         width = int(counts.max())
@@ -62,7 +77,7 @@ def _prepared(case: Case, run: Callable, kernel_source: str) -> Prepared:
             scores = torch.linspace(-1.0, 1.0, width, device=device).repeat(rows, 1)
         else:
             scores = torch.ones(rows, width, device=device)
-        return scores.to(DTYPES[case.options["score_format"]]), counts
+        return SelectInputs(scores.to(DTYPES[case.options["score_format"]]), counts)
 
     def reference(scores, counts):
         return _reference(scores, counts, top_k, top_blocks)

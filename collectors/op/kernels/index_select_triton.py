@@ -1,7 +1,8 @@
-"""Selection in triton: a program a row finds the least kept score by its digits, then packs.
+"""Selection in triton: the least kept score by its digits, then the kept positions in order.
 
 Scores become whole numbers of the same order; each pass counts one digit of 16 among those that
-share the digits found before. Positions are written in order, so that nothing is sorted.
+share the digits found before. Positions are written in order, so that nothing is sorted. Long rows
+of small calls are cut: each part's best first, then the best of those.
 """
 
 # ruff: noqa: N803  (constants of a kernel)
@@ -12,15 +13,29 @@ import torch
 import triton
 import triton.language as tl
 
+from collectors.op.kernels.attention_triton import processors_of
+
 SCORES = 1024
 """Scores that a pass looks at at once."""
+PART_SCORES = 8192
+"""Least scores of a part; a whole number of blocks."""
+PARTS_MOST = 32
 
 
 @triton.jit
-def _ordered(bits, item, count, GROUP: tl.constexpr, BITS: tl.constexpr):
-    """Order of the best score of each group; -1 behind the end; the newest of groups is first."""
-    position = item[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
-    there = position < count
+def _ordered(
+    bits, names, item, items, count, newest,
+    GROUP: tl.constexpr, BITS: tl.constexpr, LISTED: tl.constexpr,
+):  # fmt: skip
+    """Groups and the order of their best scores, -1 where there is none; ``newest`` is first.
+
+    A group is GROUP scores that follow each other; ``names`` lists those to look at if LISTED.
+    """
+    name = item
+    if LISTED:
+        name = tl.load(names + item, mask=item < items, other=-1)
+    position = name[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
+    there = (item < items)[:, None] & (position >= 0) & (position < count)
     raw = tl.load(bits + position, mask=there, other=0).to(tl.int32)
     if BITS == 16:
         raw = raw << 16
@@ -28,17 +43,16 @@ def _ordered(bits, item, count, GROUP: tl.constexpr, BITS: tl.constexpr):
     order = (signed.to(tl.int64) + 0x80000000) >> (32 - BITS)
     best = tl.max(tl.where(there, order, -1), axis=1)
     if GROUP > 1:
-        best = tl.where(item == (count - 1) // GROUP, (1 << BITS) - 1, best)
-    return best
+        best = tl.where((best >= 0) & (name == newest), (1 << BITS) - 1, best)
+    return name, best
 
 
 @triton.jit
 def _select(
-    bits, chosen, count, most, GROUP: tl.constexpr, BITS: tl.constexpr, ITEMS: tl.constexpr
-):
-    """Write the items of the ``most`` best groups, then -1."""
-    items = (count + GROUP - 1) // GROUP
-    wanted = tl.minimum(most, items)
+    bits, names, chosen, items, count, newest, wanted, most, first,
+    GROUP: tl.constexpr, BITS: tl.constexpr, ITEMS: tl.constexpr, LISTED: tl.constexpr,
+):  # fmt: skip
+    """Write the ``wanted`` best of ``items`` groups, counted from ``first``, then -1 up to most."""
     rest = wanted
     prefix = (count * 0).to(tl.int64)
     digits = tl.arange(0, 16)
@@ -46,7 +60,8 @@ def _select(
         shift = BITS - 4 - 4 * step
         counted = tl.zeros([16], tl.int32)
         for start in range(0, items, ITEMS):
-            order = _ordered(bits, start + tl.arange(0, ITEMS), count, GROUP, BITS)
+            item = start + tl.arange(0, ITEMS)
+            _, order = _ordered(bits, names, item, items, count, newest, GROUP, BITS, LISTED)
             same = (order >= 0) & ((order >> (shift + 4)) == prefix)
             digit = ((order >> shift) & 15).to(tl.int32)
             hits = (digit[:, None] == digits[None, :]) & same[:, None]
@@ -59,12 +74,12 @@ def _select(
     ties = count * 0
     for start in range(0, items, ITEMS):
         item = start + tl.arange(0, ITEMS)
-        order = _ordered(bits, item, count, GROUP, BITS)
+        name, order = _ordered(bits, names, item, items, count, newest, GROUP, BITS, LISTED)
         tie = (order == prefix).to(tl.int32)
         among = ties + tl.cumsum(tie, axis=0) - tie
         keep = ((order > prefix) | ((tie == 1) & (among < rest))).to(tl.int32)
         place = taken + tl.cumsum(keep, axis=0) - keep
-        tl.store(chosen + place, item, mask=keep == 1)
+        tl.store(chosen + place, name + first, mask=keep == 1)
         taken += tl.sum(keep, axis=0)
         ties += tl.sum(tie, axis=0)
     for start in range(0, most, ITEMS):
@@ -75,33 +90,65 @@ def _select(
 
 @triton.jit
 def select_kernel(
-    bits, counts, chosen, blocks, width, top_k, top_blocks,
-    BITS: tl.constexpr, POOL: tl.constexpr, SCORES: tl.constexpr,
+    bits, counts, chosen, width, most, part,
+    GROUP: tl.constexpr, BITS: tl.constexpr, ITEMS: tl.constexpr,
 ):  # fmt: skip
-    """The best positions of a row, and the best blocks of 8 of them."""
+    """The best groups of one part of a row; parts of ``part`` scores follow each other."""
+    row = tl.program_id(0).to(tl.int64)
+    start = tl.program_id(1) * part
+    seen = tl.load(counts + row)
+    count = tl.minimum(tl.maximum(seen - start, 0), part)
+    items = (count + GROUP - 1) // GROUP
+    first = start // GROUP
+    newest = (seen - 1) // GROUP - first
+    out = chosen + (row * tl.num_programs(1) + tl.program_id(1)) * most
+    here = bits + row * width + start
+    _select(
+        here, chosen, out, items, count, newest, tl.minimum(most, items), most, first,
+        GROUP, BITS, ITEMS, False,
+    )  # fmt: skip
+
+
+@triton.jit
+def join_kernel(
+    bits, counts, names, chosen, width, most, listed,
+    GROUP: tl.constexpr, BITS: tl.constexpr, ITEMS: tl.constexpr,
+):  # fmt: skip
+    """The best groups of a row among the ``listed`` best of its parts."""
     row = tl.program_id(0).to(tl.int64)
     count = tl.load(counts + row)
-    _select(bits + row * width, chosen + row * top_k, count, top_k, 1, BITS, SCORES)
-    if POOL:
-        _select(
-            bits + row * width, blocks + row * top_blocks, count, top_blocks, 8, BITS, SCORES // 8
-        )
+    groups = (count + GROUP - 1) // GROUP
+    _select(
+        bits + row * width, names + row * listed, chosen + row * most, listed, count, groups - 1,
+        tl.minimum(most, groups), most, 0, GROUP, BITS, ITEMS, True,
+    )  # fmt: skip
 
 
 def select(
-    scores: torch.Tensor, counts: torch.Tensor, top_k: int, top_blocks: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Positions [rows, top_k] and, where ``top_blocks`` is not 0, blocks [rows, top_blocks].
+    scores: torch.Tensor, counts: torch.Tensor, most: int, *, group: int = 1
+) -> torch.Tensor:
+    """The ``most`` best groups of ``group`` scores of each row, in order, then -1: [rows, most].
 
-    Both are in order and end in -1 where there are fewer.
+    The newest group that a row sees is among them where ``group`` is more than 1.
     """
     rows, width = scores.shape
-    chosen = torch.empty(rows, top_k, dtype=torch.int32, device=scores.device)
-    blocks = torch.empty(rows, max(top_blocks, 1), dtype=torch.int32, device=scores.device)
     narrow = scores.dtype == torch.bfloat16
-    select_kernel[(rows,)](
-        scores.view(torch.int16 if narrow else torch.int32), counts, chosen, blocks,
-        width, top_k, top_blocks,
-        BITS=16 if narrow else 32, POOL=top_blocks > 0, SCORES=SCORES, num_warps=8,
-    )  # fmt: skip
-    return chosen, blocks
+    bits = scores.view(torch.int16 if narrow else torch.int32)
+    constants = {"GROUP": group, "BITS": 16 if narrow else 32, "ITEMS": SCORES // group}
+    parts = _parts(rows, width, most * group, scores.device)
+    part = -(-width // (parts * group)) * group
+    chosen = torch.empty(rows, parts * most, dtype=torch.int32, device=scores.device)
+    select_kernel[(rows, parts)](bits, counts, chosen, width, most, part, **constants, num_warps=8)
+    if parts == 1:
+        return chosen
+    best = torch.empty(rows, most, dtype=torch.int32, device=scores.device)
+    join_kernel[(rows,)](
+        bits, counts, chosen, best, width, most, parts * most, **constants, num_warps=8
+    )
+    return best
+
+
+def _parts(rows: int, width: int, kept: int, device: torch.device) -> int:
+    """As many as bring programs to one a multiprocessor, each much longer than what it keeps."""
+    longest = max(PART_SCORES, 4 * kept)
+    return max(1, min(PARTS_MOST, width // longest, processors_of(device) // rows))

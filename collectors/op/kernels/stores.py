@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -20,6 +21,27 @@ EPSILON = 1e-20
 THETA = 10000.0
 RELATIVE = 0.02
 """Of unpacked rows: numbers next to a rounding boundary may fall to either side."""
+
+
+class StoreInputs(NamedTuple):
+    """One set of inputs.
+
+    Attributes:
+        source: [entries, values], or [entries, 2 x (values, gates)] where pairs are pooled, BF16.
+        weight: of the norm, [values], BF16.
+        cosine, sine: of the angles of a position, [positions, pairs], FP32.
+        positions: of entries, [entries], INT64.
+        slots: rows of the cache that entries go to, [entries], INT64.
+        cache: zeros, [rows of the cache, bytes].
+    """
+
+    source: torch.Tensor
+    weight: torch.Tensor
+    cosine: torch.Tensor
+    sine: torch.Tensor
+    positions: torch.Tensor
+    slots: torch.Tensor
+    cache: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -109,7 +131,7 @@ def build_triton(case: Case, device: torch.device) -> Prepared:
 def _prepared(case: Case, store: _Store, run: Callable, kernel_source: str) -> Prepared:
     entries = stored_rows(case)
 
-    def make(generator: torch.Generator):
+    def make(generator: torch.Generator) -> StoreInputs:
         device = generator.device
         shape = (entries, 4 * LATENT) if store.pools else (entries, store.width)
         source = torch.randn(shape, generator=generator, device=device).to(torch.bfloat16)
@@ -121,10 +143,15 @@ def _prepared(case: Case, store: _Store, run: Callable, kernel_source: str) -> P
             pool_rows(case) if row_bytes(case) else 1, row_bytes(case) or 4,
             dtype=torch.uint8, device=device,
         )  # fmt: skip
-        return (
-            source, weight.to(torch.bfloat16), angles.cos(), angles.sin(), positions,
-            slots_of(entries, generator), cache,
-        )  # fmt: skip
+        return StoreInputs(
+            source=source,
+            weight=weight.to(torch.bfloat16),
+            cosine=angles.cos(),
+            sine=angles.sin(),
+            positions=positions,
+            slots=slots_of(entries, generator),
+            cache=cache,
+        )
 
     def reference(source, weight, cosine, sine, positions, slots, cache):
         latents = source.double()
@@ -149,7 +176,7 @@ def _prepared(case: Case, store: _Store, run: Callable, kernel_source: str) -> P
 
     def compare(answer, wanted, inputs):
         caches = (answer[0], wanted[0]) if store.keep else (answer, wanted)
-        slots = inputs[5]
+        slots = inputs.slots
         found, due = (store.rows.unpack(cache[slots]) for cache in caches)
         problem = _far(found, due, "stored rows")
         if problem is None and store.keep:

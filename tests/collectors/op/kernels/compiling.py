@@ -13,7 +13,7 @@ from triton.compiler import ASTSource
 
 from collectors.op.kernels.attention_triton import attend_kernel, combine_kernel
 from collectors.op.kernels.index_score_triton import score_kernel
-from collectors.op.kernels.index_select_triton import select_kernel
+from collectors.op.kernels.index_select_triton import join_kernel, select_kernel
 from collectors.op.kernels.stores_triton import GROUPS, store_kernel
 from collectors.op.kinds.layouts import KEY_BYTES, QUERY_BYTES, ROW_BYTES
 
@@ -21,12 +21,21 @@ Job = tuple[Any, dict[str, str], dict[str, Any], int]
 """Kernel, types of its arguments, constants, warps."""
 
 INDICES = dict.fromkeys(
-    ("window_index", "main_index", "window_count", "main_count", "counts", "blocks", "chosen"),
+    (
+        "window_index",
+        "main_index",
+        "window_count",
+        "main_count",
+        "counts",
+        "blocks",
+        "chosen",
+        "names",
+    ),
     "*i32",
 )
 WHOLE = dict.fromkeys(
     ("window_width", "main_width", "heads", "request_rows", "request_keys", "width",
-     "block_width", "top_k", "top_blocks"), "i32",
+     "block_width", "most", "part", "listed"), "i32",
 )  # fmt: skip
 BYTES = dict.fromkeys(("window", "main", "keys", "cache"), "*u8")
 REAL = dict.fromkeys(("sink", "bests", "totals", "sums", "cosine", "sine"), "*fp32")
@@ -57,9 +66,10 @@ def score_jobs() -> Iterator[Job]:
             "NUMBER": tl.bfloat16,
         }  # fmt: skip
         yield score_kernel, types, constants, 8
-    for bits, pool in ((16, True), (32, False)):
-        constants = {"BITS": bits, "POOL": pool, "SCORES": 1024}
+    for bits, group in ((16, 8), (32, 1)):
+        constants = {"BITS": bits, "GROUP": group, "ITEMS": 1024 // group}
         yield select_kernel, {"bits": f"*i{bits}"}, constants, 8
+        yield join_kernel, {"bits": f"*i{bits}"}, constants, 8
 
 
 def store_jobs() -> Iterator[Job]:

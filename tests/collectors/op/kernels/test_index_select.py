@@ -8,6 +8,7 @@ import pytest
 import torch
 from answers import completed, inputs_of, memory_of, prepared, problem_of
 
+from collectors.op.kernels import index_select_triton
 from collectors.op.kinds.registry import kind_of
 
 CASES = (
@@ -24,6 +25,10 @@ CASES = (
 )
 
 
+def listed(answer) -> tuple:
+    return answer if isinstance(answer, tuple) else (answer,)
+
+
 @pytest.mark.parametrize("kernel", ["torch", "triton"])
 @pytest.mark.parametrize("text", CASES)
 def test_the_answer_is_a_right_one(text: str, kernel: str):
@@ -35,7 +40,7 @@ def test_memory_is_what_the_kind_says(text: str):
     case, ready = completed(text), prepared(text, "torch")
     inputs = inputs_of(ready)
     answer = ready.run(*inputs)
-    made = memory_of((*inputs, *(answer if isinstance(answer, tuple) else (answer,))))
+    made = memory_of((*inputs, *listed(answer)))
     assert kind_of(case).input_bytes(case) == pytest.approx(made, rel=0.02, abs=100)
 
 
@@ -85,6 +90,38 @@ def test_wrong_answers_are_found(answer: list[int], problem: str | None):
     wanted = ready.reference(scores, counts)
     found = ready.compare(torch.tensor([answer]).int(), wanted, (scores, counts))
     assert found is None if problem is None else re.search(problem, found or "")
+
+
+@pytest.mark.parametrize("parts", [2, 3, 7])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "index_select rows=3 positions_per_row=700.5 rows_per_request=3 top_k=40",
+        "index_select rows=1 positions_per_row=300 top_k=60 score_pattern=equal",
+        "index_select rows=1 positions_per_row=300 top_k=60 score_pattern=ordered",
+        "index_select_pool rows=2 positions_per_row=333 top_k=200 candidate_blocks=20",
+        "index_select_pool rows=4 positions_per_row=50 rows_per_request=4 top_k=9 "
+        "candidate_blocks=3",
+    ],
+)
+def test_rows_in_parts_give_the_same(text: str, parts: int, monkeypatch: pytest.MonkeyPatch):
+    """Parts that a row does not reach are empty; of equal scores the first are kept either way."""
+    ready = prepared(text, "triton")
+    inputs = inputs_of(ready)
+    monkeypatch.setattr(index_select_triton, "_parts", lambda *_: 1)
+    whole = ready.run(*inputs)
+    monkeypatch.setattr(index_select_triton, "_parts", lambda *_: parts)
+    assert problem_of(ready) == ""
+    assert torch.equal(torch.cat(listed(ready.run(*inputs)), 1), torch.cat(listed(whole), 1))
+
+
+def test_small_calls_of_long_rows_are_cut():
+    """Of 8 processors: 1 row in 8 parts, 3 in 2, 8 in none; short rows and large pools are not."""
+    parts = index_select_triton._parts
+    found = [parts(rows, 1 << 17, 512, torch.device("cpu")) for rows in (1, 3, 8, 100)]
+    assert found == [8, 2, 1, 1]
+    assert parts(1, 16_383, 512, torch.device("cpu")) == 1
+    assert parts(1, 1 << 17, 2048 * 8, torch.device("cpu")) == 2
 
 
 def test_equal_scores_are_equally_good():
