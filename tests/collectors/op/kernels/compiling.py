@@ -12,8 +12,11 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from collectors.op.kernels.attention_triton import attend_kernel, combine_kernel
+from collectors.op.kernels.experts_triton import down_kernel, gate_up_kernel
+from collectors.op.kernels.experts_triton import select_kernel as choose_kernel
 from collectors.op.kernels.index_score_triton import score_kernel
 from collectors.op.kernels.index_select_triton import join_kernel, select_kernel
+from collectors.op.kernels.products_triton import product_kernel, quantise_kernel
 from collectors.op.kernels.stores_triton import GROUPS, store_kernel
 from collectors.op.kinds.layouts import KEY_BYTES, QUERY_BYTES, ROW_BYTES
 
@@ -21,25 +24,20 @@ Job = tuple[Any, dict[str, str], dict[str, Any], int]
 """Kernel, types of its arguments, constants, warps."""
 
 INDICES = dict.fromkeys(
-    (
-        "window_index",
-        "main_index",
-        "window_count",
-        "main_count",
-        "counts",
-        "blocks",
-        "chosen",
-        "names",
-    ),
-    "*i32",
-)
+    ("window_index", "main_index", "window_count", "main_count", "counts", "blocks", "chosen",
+     "names", "sorted_visits", "block_expert", "block_first", "block_end"), "*i32",
+)  # fmt: skip
 WHOLE = dict.fromkeys(
     ("window_width", "main_width", "heads", "request_rows", "request_keys", "width",
-     "block_width", "most", "part", "listed"), "i32",
+     "block_width", "most", "part", "listed", "total", "rows", "outputs", "inputs", "hidden",
+     "routed"), "i32",
 )  # fmt: skip
-BYTES = dict.fromkeys(("window", "main", "keys", "cache"), "*u8")
-REAL = dict.fromkeys(("sink", "bests", "totals", "sums", "cosine", "sine"), "*fp32")
-SHARED = {**INDICES, **WHOLE, **BYTES, **REAL, "scale": "fp32", "eps": "fp32"}
+BYTES = dict.fromkeys(
+    ("window", "main", "keys", "cache", "codes", "scales", "values", "value_scales", "weights",
+     "weight_scales", "inner", "inner_scales"), "*u8",
+)  # fmt: skip
+REAL = dict.fromkeys(("sink", "bests", "totals", "sums", "cosine", "sine", "shares"), "*fp32")
+SHARED = {**INDICES, **WHOLE, **BYTES, **REAL, "scale": "fp32", "eps": "fp32", "limit": "fp32"}
 
 
 def attention_jobs() -> Iterator[Job]:
@@ -88,8 +86,21 @@ def store_jobs() -> Iterator[Job]:
         yield store_kernel, types, constants, 4
 
 
+def product_jobs() -> Iterator[Job]:
+    yield quantise_kernel, {"source": "*bf16"}, {"GROUPS": 32, "GROUP": 32}, 4
+    tiles = {"OUTPUTS": 128, "INPUTS": 128}
+    yield product_kernel, {"out": "*bf16"}, {"BLOCK": 32, "ROWS": 64, **tiles}, 8
+
+
+def expert_jobs() -> Iterator[Job]:
+    yield gate_up_kernel, {}, {"VISITS": 6, "ROWS": 16, "OUTPUTS": 64, "INPUTS": 128}, 4
+    yield down_kernel, {"out": "*bf16"}, {"ROWS": 64, "OUTPUTS": 128, "INPUTS": 128}, 4
+    types = dict.fromkeys(("logits", "bias"), "*fp32") | {"experts": "*i64", "chosen": "i32"}
+    yield choose_kernel, types, {"ROUTED": 512, "CHOSEN": 8}, 4
+
+
 def compile_all(capability: int) -> int:
-    jobs = [*attention_jobs(), *score_jobs(), *store_jobs()]
+    jobs = [*attention_jobs(), *score_jobs(), *store_jobs(), *product_jobs(), *expert_jobs()]
     for kernel, types, constants, warps in jobs:
         names = kernel.arg_names
         signature = {
