@@ -1,6 +1,7 @@
-"""Tables straight out of an installed ``aisimulate``, into the same `OperatorTable`.
+"""Tables straight out of an installed ``aisimulate`` or a checkout, into the same `OperatorTable`.
 
-The package is found, never imported; its Parquet files lie under ``aisimulate_core/systems``:
+The package is found, never imported; its Parquet files lie under ``aisimulate_core/systems``, and
+in a checkout (`aisim_v41.tables.checkout`) under a folder ``systems`` as well:
 ``data/<system>/<folder>/<engine>/<version>/<table>.parquet``, and V4.1's replay campaigns under
 ``profiles/dsv41``. Every engine version in it becomes its own identity. Repeated keys are merged
 as our packaged tables merge them (experts: mean; others: minimum), with the count in ``samples``.
@@ -86,15 +87,25 @@ def load_installed(gpu: str, family: str) -> OperatorTable:
     return _read(Path(places[0]) / "systems", gpu, family)
 
 
-@lru_cache(maxsize=32)
-def _read(root: Path, gpu: str, family: str) -> OperatorTable:
-    where = f"{DISTRIBUTION} {_version()}, {gpu}, {family}"
+def rows_of(root: Path, gpu: str, family: str, *, where: str) -> pandas.DataFrame:
+    """Every row of a GPU and family under a folder ``systems``, in our columns, suspect ones marked.
+
+    Raises:
+        MissingProfileError: there is none.
+        SchemaError: a file is not what it was in the version that this was written for.
+    """
     frames = [frame for frame in _READERS[family](_Reader(root, gpu)) if len(frame)]
     if not frames:
         raise MissingProfileError(
             f"{where}: no table under {root}; use the packaged tables, or another release"
         )
-    frame = mark(peer.stacked(frames), family=family, gpu=gpu)
+    return mark(peer.stacked(frames), family=family, gpu=gpu)
+
+
+@lru_cache(maxsize=32)
+def _read(root: Path, gpu: str, family: str) -> OperatorTable:
+    where = f"{DISTRIBUTION} {_version()}, {gpu}, {family}"
+    frame = rows_of(root, gpu, family, where=where)
     columns = columns_of(frame, FAMILIES[family], where=where, in_order=False)
     check_columns(columns, FAMILIES[family], where=where)
     sidecar = {"gpu": gpu, "family": family, "package": DISTRIBUTION, "version": _version()}
