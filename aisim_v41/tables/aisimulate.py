@@ -88,7 +88,7 @@ def load_installed(gpu: str, family: str) -> OperatorTable:
 
 
 def rows_of(root: Path, gpu: str, family: str, *, where: str) -> pandas.DataFrame:
-    """Every row of a GPU and family under a folder ``systems``, in our columns, suspect ones marked.
+    """Every row of a GPU and family under a folder ``systems``, suspect ones marked.
 
     Raises:
         MissingProfileError: there is none.

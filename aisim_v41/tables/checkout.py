@@ -16,7 +16,6 @@ from typing import NamedTuple
 from aisim_v41.errors import InvalidInputError, MissingProfileError, SchemaError, nearest
 from aisim_v41.tables.aisimulate import SYSTEMS, rows_of
 from aisim_v41.tables.load import family_named
-from aisim_v41.tables.schema import FAMILIES
 from aisim_v41.tables.write import write_table
 
 LICENCE = "Apache-2.0"
