@@ -27,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0: done; 1: a check found something; 2: bad input or a refusal; 130, 143: stopped by a signal.
     """
     try:
-        chosen = _parser().parse_args(arguments)
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        chosen = _parser(given).parse_args(given)
         return int(chosen.run(chosen))
     except CollectorError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
@@ -37,11 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return NOT_GOOD
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
+    """Every command; only the one that is given loads what it needs."""
     parser = argparse.ArgumentParser(prog="aisim-v41-collect", description=__doc__.split("\n")[0])
     groups = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, (module, about) in GROUPS.items():
-        import_module(module).add_to(groups.add_parser(name, help=about, description=about))
+        group = groups.add_parser(name, help=about, description=about)
+        if name in given[:1]:
+            import_module(module).add_to(group)
     folder = groups.add_parser("folder", help="print where these programs lie, to be copied")
     folder.set_defaults(run=_folder)
     return parser
