@@ -7,6 +7,7 @@ with a run.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from collectors.case import Case
@@ -80,10 +81,11 @@ def cost_of(case: Case, kind: Kind, peaks: Peaks, options: TimingOptions, *, fir
     least = least_seconds(kind.work(case), peaks)
     call = max(CALL_S[on], least / USUAL_EFFICIENCY)
     one = kind.input_bytes(case)
-    turn = rotation(one, peaks.l2_bytes, _FREE_SHARE * peaks.memory_bytes)
-    sample = max(call, 200e-6)
+    calls = max(1, min(MAX_CALLS, math.ceil(LONG_ENOUGH_S / call)))
+    turn = rotation(one, peaks.l2_bytes, _FREE_SHARE * peaks.memory_bytes, calls)
+    sample = max(call, LONG_ENOUGH_S) + (FLUSH_S[on] if turn.flush else 0.0)
     timed = min(options.samples * sample, max(options.seconds, LEAST_SAMPLES * sample))
-    timed = (timed + 2 * sample) * (1 + RERUN_SHARE) + _empty_s(options)
+    timed = (timed + 3 * sample) * (1 + RERUN_SHARE) + _empty_s(options)
     drawn = turn.copies * one / RANDOM_BYTES_PER_S[on]
     loop = LOOPS.get(case.operator, 0.0) * float(case.sizes.get("rows", 0))
     checked = least / REFERENCE_SHARE[on] * 4 + loop * REFERENCE_ROW_S[on]
@@ -96,8 +98,13 @@ def cost_of(case: Case, kind: Kind, peaks: Peaks, options: TimingOptions, *, fir
 
 
 _FREE_SHARE = 0.5
+LONG_ENOUGH_S = 200e-6
+MAX_CALLS = 1024
+"""As `collectors.timing.measure` has them, which needs torch."""
+FLUSH_S = {"cuda": 80e-6, "cpu": 250e-6}
+"""Writing over the L2 before a sample."""
 
 
 def _empty_s(options: TimingOptions) -> float:
     """The harness times a call that does nothing as well."""
-    return options.samples * 200e-6
+    return options.samples * LONG_ENOUGH_S

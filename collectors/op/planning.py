@@ -188,7 +188,7 @@ def _fitting(
 ) -> list[PlannedCase]:
     if minutes <= 0:
         return list(cases)
-    kept, used = [], START_S["cuda"] / 60
+    kept, used = [], 2 * START_S["cuda"] / 60
     for case in cases:
         if used + case.minutes > minutes:
             skipped.append({"case": case.case.text, "reason": "beyond the minutes given"})
@@ -221,7 +221,7 @@ def summary(plan: PlanFile) -> dict[str, Any]:
     return {
         **plan.header,
         "cases": len(plan.cases),
-        "minutes": sum(one.minutes for one in plan.cases) + START_S[_on(plan)] / 60,
+        "minutes": sum(one.minutes for one in plan.cases) + start_minutes(plan),
         "memory_gb": max(one.memory_bytes for one in plan.cases) / 1e9,
         "value": sum(one.value for one in plan.cases),
         "skipped": len(plan.skipped),
@@ -230,9 +230,15 @@ def summary(plan: PlanFile) -> dict[str, Any]:
     }
 
 
+def start_minutes(plan: PlanFile) -> float:
+    """Minutes until the processes are up: one group for each number of ranks."""
+    ranks = {one.case.sizes.get("ranks", 1) for one in plan.cases} | {1}
+    return len(ranks) * START_S[_on(plan)] / 60
+
+
 def value_after(plan: PlanFile, minutes: float) -> float:
     """Share of the uncertainty that is gone after so many minutes."""
-    used, value = START_S[_on(plan)] / 60, 0.0
+    used, value = start_minutes(plan), 0.0
     for one in plan.cases:
         used += one.minutes
         if used > minutes:

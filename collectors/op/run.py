@@ -186,8 +186,9 @@ def _tried(planned: PlannedCase, options: RunOptions, pool: _Pool, stop: _Stop) 
         "case": plain.text, "timing": options.timing.to_dict(), "engine": options.engine,
     }  # fmt: skip
     timeout_s = options.timeout_s or max(LEAST_TIMEOUT_S, TIMES_PLANNED * 60 * planned.minutes)
+    ranks = int(case.sizes.get("ranks", 1))
     try:
-        workers = pool.of(int(case.sizes.get("ranks", 1)))
+        workers = pool.of(ranks)
     except UnavailableError as error:
         return None if stop.signal else _without(planned, plain, UNSUPPORTED, error)
     if stop.signal:
@@ -196,7 +197,7 @@ def _tried(planned: PlannedCase, options: RunOptions, pool: _Pool, stop: _Stop) 
     try:
         answer = workers.ask(request, timeout_s)
     except WorkerDiedError as died:
-        pool.forget()
+        pool.forget(ranks)
         status = TIMEOUT if died.timed_out else FAILED
         return None if stop.signal else _without(planned, plain, status, died)
     finally:
@@ -221,33 +222,33 @@ def _ratio(progress: Progress) -> float:
 
 
 class _Pool:
-    """The processes in use: those of one number of ranks at a time."""
+    """The processes in use, by their number of ranks; those that wait do not disturb."""
 
     def __init__(self, device: str, command: Sequence[str]) -> None:
         self._device, self._command = device, command
-        self._workers: Workers | None = None
+        self._workers: dict[int, Workers] = {}
 
     def of(self, ranks: int) -> Workers:
-        """Processes for so many ranks, started if they are not."""
-        if self._workers is None or self._workers.ranks != ranks:
-            self.close()
-            workers = Workers(ranks, self._device, self._command)
-            self._workers = workers
-            try:
-                workers.start()
-            except UnavailableError:
-                self._workers = None
-                raise
-        return self._workers
+        """Processes for so many ranks, started if they are not.
 
-    def forget(self) -> None:
+        Raises:
+            UnavailableError: they do not come up.
+        """
+        if ranks not in self._workers:
+            workers = Workers(ranks, self._device, self._command)
+            workers.start()
+            self._workers[ranks] = workers
+        return self._workers[ranks]
+
+    def forget(self, ranks: int) -> None:
         """Processes that died."""
-        self._workers = None
+        self._workers.pop(ranks, None)
 
     def close(self) -> None:
-        if self._workers is not None:
-            self._workers.kill()
-            self._workers = None
+        """End all."""
+        for workers in self._workers.values():
+            workers.kill()
+        self._workers.clear()
 
 
 @contextmanager

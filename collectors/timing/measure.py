@@ -31,11 +31,9 @@ from collectors.timing.summary import Summary, summed_up
 Inputs = tuple[Any, ...]
 Slowest = Callable[[Sequence[float]], list[float]]
 """Of samples of one rank, the slowest rank's, sample by sample."""
-TINY_S = 10e-6
-"""Below this a sample holds several calls."""
 LONG_ENOUGH_S = 200e-6
-"""A sample of tiny calls lasts about so long."""
-MAX_CALLS = 2048
+"""A sample of short calls lasts about so long: N calls, whose time is divided by N."""
+MAX_CALLS = 1024
 CPU_COPIES_BYTES = 512e6
 """That copies take on a CPU unless told otherwise [B]."""
 _FREE_SHARE = 0.5
@@ -91,17 +89,18 @@ def measure(
     before = readings(device.index if device.type == "cuda" else None)
     if prepared.samples is not None:
         return _of_samples(prepared, options, slowest, ranks, before, device)
-    cold = options.cache_state == COLD
-    turn = rotation(input_bytes, l2_bytes(device), _free_bytes(device, options))
-    sets = [first]
-    if cold:
-        sets += [prepared.make(generator) for _ in range(turn.copies - 1)]
-    flush = _flush(device) if cold and turn.flush else None
-    calls = [_call(prepared.run, one) for one in sets]
     way = _way(device, options)
-    calls[0]()
-    found = _timed(calls, way, options, flush, device, slowest)
-    empty = _timed([_nothing(device)], way, options, None, device, slowest)
+    alone_s = _once(_call(prepared.run, first), way.clock, slowest)
+    sets, flush = [first], None
+    if options.cache_state == COLD:
+        turn = rotation(input_bytes, l2_bytes(device), _free_bytes(device, options),
+                        _calls_per_sample(alone_s))  # fmt: skip
+        sets += [prepared.make(generator) for _ in range(turn.copies - 1)]
+        flush = _flush(device) if turn.flush else None
+    calls = [_call(prepared.run, one) for one in sets]
+    found = _timed(calls, way, options, flush, device, slowest, alone_s)
+    idle = _nothing(device)
+    empty = _timed([idle], way, options, None, device, slowest, _once(idle, way.clock, slowest))
     after = readings(device.index if device.type == "cuda" else None)
     return _timing(found, way, options, empty.summary.median, len(sets), flush is not None, ranks,
                    {"before": before, "after": after})  # fmt: skip
@@ -122,11 +121,11 @@ def _timed(
     flush: Call | None,
     device: torch.device,
     slowest: Slowest,
+    alone_s: float,
 ) -> _Found:
     """Samples of some calls in turn, taken again once where they spread too widely."""
-    single = _Batch(one_by_one(calls[:1]), 1, flush)
-    once = _samples(single, 1, way.clock, slowest)[0]
-    batch = _batch(calls, 1 if flush else _calls_per_sample(once, len(calls)), way, flush, device)
+    number = len(calls) if flush else _whole_turns(_calls_per_sample(alone_s), len(calls))
+    batch = _batch(calls, number, way, flush, device)
     first = _samples(batch, 1, way.clock, slowest)[0]
     wanted = options.samples
     if first > 0:
@@ -136,6 +135,12 @@ def _timed(
     if reran:
         summary = _summary(batch, wanted, way.clock, slowest)
     return _Found(summary, batch.calls, reran)
+
+
+def _once(call: Call, clock: Clock, slowest: Slowest) -> float:
+    """Seconds of a call that was made before."""
+    call()
+    return _samples(_Batch(one_by_one([call]), 1, None), 1, clock, slowest)[0]
 
 
 def _summary(batch: _Batch, wanted: int, clock: Clock, slowest: Slowest) -> Summary:
@@ -162,17 +167,22 @@ def _batch(
     return _Batch(run, number, flush)
 
 
-def _calls_per_sample(once_s: float, copies: int) -> int:
-    """Calls of one sample: one of a long call, a whole turn of short ones, many of tiny ones.
+def _calls_per_sample(alone_s: float) -> int:
+    """Calls of one sample: one of a long call, many of tiny ones.
 
-    >>> _calls_per_sample(1e-3, 20), _calls_per_sample(2e-6, 20), _calls_per_sample(2e-6, 1)
-    (1, 100, 100)
+    >>> _calls_per_sample(1e-3), _calls_per_sample(2e-6), _calls_per_sample(1e-9)
+    (1, 100, 1024)
     """
-    if once_s >= LONG_ENOUGH_S:
-        return 1
-    needed = math.ceil(LONG_ENOUGH_S / max(once_s, 1e-7))
-    turns = math.ceil(needed / copies)
-    return min(MAX_CALLS, turns * copies)
+    return max(1, min(MAX_CALLS, math.ceil(LONG_ENOUGH_S / max(alone_s, 1e-7))))
+
+
+def _whole_turns(calls: int, copies: int) -> int:
+    """At least so many calls, through every copy equally often.
+
+    >>> _whole_turns(100, 26), _whole_turns(1, 1)
+    (104, 1)
+    """
+    return math.ceil(calls / copies) * copies
 
 
 def _timing(
