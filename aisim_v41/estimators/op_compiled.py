@@ -19,7 +19,13 @@ import numpy.typing as npt
 
 from aisim_v41.estimators.compiled import CompiledGraph, CompiledStep, Floats
 from aisim_v41.estimators.execution import HostPath
-from aisim_v41.estimators.op_evidence import Kernel, KernelEvidence, evidence_of
+from aisim_v41.estimators.op_cases import Rank, case_of
+from aisim_v41.estimators.op_evidence import (
+    Kernel,
+    KernelEvidence,
+    evidence_of,
+    with_collected,
+)
 from aisim_v41.estimators.op_formats import foreign_format
 from aisim_v41.estimators.op_inventory import as_built, on_streams, policy_of
 from aisim_v41.estimators.op_laws import Routing, bindings_of
@@ -28,6 +34,7 @@ from aisim_v41.estimators.op_program import composition
 from aisim_v41.estimators.program import whole_blocks
 from aisim_v41.evidence.calibration import Calibration, load_calibration
 from aisim_v41.hardware import Hardware
+from aisim_v41.model.cache_rows import cache_rows
 from aisim_v41.model.description import Model
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.ops.fusion import Fusion, groups_of
@@ -112,6 +119,10 @@ class CompiledOp(CapturedStep, CompiledGraph):
             policy.sharding.redundant_experts,
             policy.expert_imbalance or 0.0,
         )
+        rows = cache_rows(self.model, self.policy.kv_layout)
+        self.rank = Rank(self.model, parallel, self.policy, rows)
+        self.device_execution = "graph"
+        """Kernels are timed as a graph replays them, also where the host issues them one by one."""
         self.evidence: tuple[tuple[KernelEvidence, ...], ...] = tuple(
             tuple(self._evidence(task)) for task in self.tasks
         )
@@ -137,7 +148,14 @@ class CompiledOp(CapturedStep, CompiledGraph):
         foreign = foreign_format(task, self.model)
         for binding in as_built(plain, task, self.inventory):
             for evidence in evidence_of(binding, self.calibration, self.hardware):
-                yield replace(evidence, foreign=foreign) if foreign else evidence
+                same = evidence.binding.key == binding.key
+                case = case_of(binding if same else evidence.binding, self.rank)
+                if foreign:
+                    yield replace(evidence, foreign=foreign, case=case)
+                else:
+                    yield with_collected(
+                        evidence, case, self.hardware, self.engine, self.device_execution
+                    )
 
     def task_seconds(self, counts: Floats) -> Floats:
         """Seconds of one call of every distinct task: [tasks] or [tasks, steps]; never below its

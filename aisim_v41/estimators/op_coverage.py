@@ -11,11 +11,11 @@ import numpy as np
 from aisim_v41.estimators.compiled import Floats
 from aisim_v41.estimators.op import op_forwards
 from aisim_v41.estimators.op_builds import compiled_build
+from aisim_v41.estimators.op_cases import PER_ROW
 from aisim_v41.estimators.op_compiled import CompiledOp
 from aisim_v41.estimators.op_evidence import Kernel
-from aisim_v41.evidence.laws import LawKind
+from aisim_v41.estimators.op_laws import Feature
 from aisim_v41.hardware import Hardware
-from aisim_v41.model.sharding import padded
 from aisim_v41.plan.ledger import ledger
 from aisim_v41.plan.plan import Plan
 from aisim_v41.units import MILLISECOND
@@ -27,8 +27,6 @@ COLUMNS = (
     "operator", "law", "kind", "evidence", "time_ms", "share", "calls", "rows", "rows_fitted",
     "error_median", "error_p90", "collector_case", "sources", "note",
 )  # fmt: skip
-NARROW_PRODUCT = "fp8_block32"
-"""Operands of 8 bits that the model itself has; tables hold blocks of 128."""
 
 
 class _Key(NamedTuple):
@@ -79,7 +77,9 @@ def coverage(plan: Plan, hardware: Hardware) -> pd.DataFrame:
     for key in sorted(times, key=lambda key: -times[key]):
         kernel, of_rows = kernels[key]
         law, curve = kernel.law, kernel.evidence.curve
-        near = curve if kernel.tag in ("measured", "interpolated") else None
+        own = kernel.evidence.collected
+        known = kernel.tag in ("measured", "interpolated", "portable")
+        near = (own or curve) if known else None
         rows.append(
             {
                 "operator": key.operator,
@@ -94,7 +94,7 @@ def coverage(plan: Plan, hardware: Hardware) -> pd.DataFrame:
                 "error_median": min((near or law).error_median, kernel.error_p90),
                 "error_p90": kernel.error_p90,
                 "collector_case": key.case,
-                "sources": "; ".join(law.sources),
+                "sources": own.source if own and known else "; ".join(law.sources),
                 "note": "; ".join(part for part in (kernel.reason, law.note) if part),
             }
         )
@@ -102,55 +102,32 @@ def coverage(plan: Plan, hardware: Hardware) -> pd.DataFrame:
 
 
 def collector_case(compiled: CompiledOp, kernel: Kernel, counts: Floats) -> str:
-    """What to measure so that a kernel's time is a measured one: operator, identity and sizes.
+    """What to measure so that a kernel's time is a measured one: operator, options and sizes.
 
     A size is what this plan asks for; a table serves a range when it holds its ends and every
-    power of two between.
+    power of two between. Empty for a kernel that no step of this plan runs.
     """
-    law, features = kernel.law, kernel.evidence.binding.features
-    model = compiled.model
+    case = kernel.evidence.case
+    if case is None:
+        return ""
 
-    def of(name: str) -> float:
-        feature = features[name]
+    def of(feature: Feature) -> float:
         if isinstance(feature, Mapping):
             return float(compiled.vector(feature) @ counts)
         return float(feature)
 
-    rows = of("rows")
-    sizes: dict[str, object] = {"rows": rows}
-    name = str(law.kind)
-    if law.kind is LawKind.PRODUCT:
-        name = "gemm"
-        dtype = "bf16" if kernel.evidence.binding.key == "product.bf16" else NARROW_PRODUCT
-        sizes = {"dtype": dtype, "outputs": of("outputs"), "inputs": of("inputs")} | sizes
-    elif law.kind is LawKind.EXPERTS:
-        name = "routed_experts"
-        width, groups = model.experts.width, compiled.parallel.ep
-        sizes = {
-            "dtype": kernel.evidence.binding.key.partition(".")[2], "hidden": model.hidden,
-            "expert_width": width, "tensor_parallel": compiled.parallel.expert_slices,
-            **({"expert_parallel": groups} if groups > 1 else {}),
-            "experts_routed": of("routed") * groups, "experts_per_token": of("top_k") * groups,
-        } | sizes | {"touched": of("touched")}  # fmt: skip
-    elif law.kind is LawKind.ATTENTION:
-        name = "sparse_attention"
-        sizes |= {"keys_per_row": of("pairs") / rows if rows else 0.0}
-        held = padded(model, compiled.parallel, compiled.policy.sharding)
-        sizes |= {"heads": held.attention.heads // compiled.parallel.tp}
-    elif law.kind in (LawKind.SCORES, LawKind.SELECT):
-        name = "index_score" if law.kind is LawKind.SCORES else "index_select"
-        sizes |= {"positions_per_row": of("positions") / rows if rows else 0.0}
-    elif law.kind is LawKind.HYPER:
-        name = f"mhc_{law.key.partition('.')[2]}"
-        sizes |= {"hidden": model.hidden}
-    elif law.kind is LawKind.COLLECTIVE:
-        name = law.key.partition(".")[0]
-        library = law.key.partition(".")[2].partition("@")[0]
-        sizes = {"library": library, "ranks": of("ranks"), "message_bytes": of("message_bytes")}
-    else:
-        name = kernel.task.name
-    shown = " ".join(f"{key}={_plain(value)}" for key, value in sizes.items())
-    return f"{name} {shown} execution=graph"
+    rows = of(kernel.evidence.binding.features["rows"])
+    varying = {
+        axis: of(feature) / (rows if axis in PER_ROW and rows else 1.0)
+        for axis, feature in case.axes.items()
+    }
+    if not rows or not all(varying.values()):
+        return ""
+    fields: dict[str, object] = {**case.options, **case.sizes, **varying}
+    if "touched" in kernel.evidence.binding.features:
+        fields["touched"] = of(kernel.evidence.binding.features["touched"])
+    shown = " ".join(f"{key}={_plain(value)}" for key, value in fields.items())
+    return f"{case.operator} {shown} execution={compiled.device_execution}"
 
 
 def _plain(value: object) -> object:

@@ -99,6 +99,8 @@ def _knots(kernels: Sequence[KernelEvidence]) -> Floats:
     found = {0.0, LAST_KNOT, *np.arange(1.0, EVERY_ROW + 1), *np.floor(2.0**octaves)}
     for kernel in kernels:
         edges: list[float] = []
+        if kernel.collected is not None:
+            edges += [float(node) / kernel.per_row for node in kernel.collected.nodes[0]]
         if kernel.curve is not None:
             edges += [float(node) / kernel.per_row for node in kernel.curve.nodes]
         if kernel.law.kind is LawKind.COLLECTIVE:

@@ -14,8 +14,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from aisim_v41.errors import InvalidInputError, MissingProfileError
+from aisim_v41.estimators.op_cases import PER_ROW, KernelCase
 from aisim_v41.estimators.op_laws import Binding, Feature
 from aisim_v41.evidence.calibration import CalibratedLaw, Calibration
+from aisim_v41.evidence.collected import CollectedGrid, collected_grid, key_of
 from aisim_v41.evidence.laws import FloatArray, LawKind
 from aisim_v41.evidence.measured import (
     LEAST_ERROR,
@@ -31,14 +33,17 @@ Tag = Literal[
     "measured",
     "interpolated",
     "calibrated",
+    "portable",
     "sibling",
     "default",
     "extrapolated",
     "rescaled",
     "theoretical",
 ]
-"""Kinds of evidence, best first. "extrapolated" is a law beyond the sizes that it was fitted to,
-"rescaled" one of another number format, "theoretical" the peak rates where there is no law."""
+"""Kinds of evidence, best first. "portable" is the collectors' own kernel, timed on this GPU, in
+the place of an engine's that no law of this GPU knows; "extrapolated" is a law beyond the sizes
+that it was fitted to, "rescaled" one of another number format, "theoretical" the peak rates where
+there is no law."""
 PEAK_ERROR = 0.75
 """90 % error of a kernel without a law: it may take four times what the peak rates say."""
 EXTRAPOLATION_PENALTY = 0.10
@@ -83,6 +88,10 @@ class KernelEvidence:
         curve: measured rows of the same kernel along its rows or its message; None without.
         per_row: size along the curve of one row.
         foreign: the format that is asked for, where its law is of another one.
+        collected: rows of someone's own table for this kernel; they come before anything else, or,
+            if they are of another implementation, in the place of a law of another GPU.
+        seen: what a row sees, as a total, where the collected rows vary with that too.
+        case: the kernel in the words of tables and collectors.
     """
 
     binding: Binding
@@ -90,6 +99,9 @@ class KernelEvidence:
     curve: MeasuredCurve | None = None
     per_row: float = 1.0
     foreign: str = ""
+    collected: CollectedGrid | None = None
+    seen: Feature | None = None
+    case: KernelCase | None = None
 
     @property
     def rows_column(self) -> Column | None:
@@ -105,6 +117,15 @@ class KernelEvidence:
 
     def seconds_of_rows(self, rows: FloatArray) -> FloatArray:
         """Seconds of one call for rows of its one column; zero without rows."""
+        if self.collected is not None:
+            at = np.maximum(rows, 1.0) * self.per_row
+            known = self.collected.seconds(at)
+            beyond = np.where(at > self.collected.nodes[0][-1], self._of_law(rows), 0.0)
+            return np.where(rows > 0, np.maximum(known, beyond), 0.0)
+        return self._of_law(rows)
+
+    def _of_law(self, rows: FloatArray) -> FloatArray:
+        """Seconds by packaged rows of the kernel, or by its law."""
         if self.curve is not None:
             return np.where(rows > 0, self.curve.seconds(np.maximum(rows, 1) * self.per_row), 0.0)
         features = {
@@ -112,9 +133,23 @@ class KernelEvidence:
         }
         return self.law.seconds(features)
 
-    def tag(self, rows: float) -> tuple[Tag, float, str]:
-        """Kind of evidence for a call of so many rows, its 90 % error, and what is exceeded."""
-        curve = self.curve
+    def tag(self, rows: float, seen: float = 0.0) -> tuple[Tag, float, str]:
+        """Kind of evidence for a call of so many rows, its 90 % error, and what is exceeded.
+
+        Args:
+            rows: of the call.
+            seen: what all of them see, where that decides the time too.
+        """
+        curve, grid = self.curve, self.collected
+        if grid is not None:
+            at = (rows * self.per_row, *([seen / rows] if self.seen is not None else []))
+            inside = bool(grid.inside(*(np.asarray(size) for size in at)))
+            if inside and grid.whose == "portable":
+                return "portable", grid.error_p90, "the collectors' own kernel, not the engine's"
+            if inside:
+                exact = grid.measured(*at)
+                error = LEAST_ERROR if exact else grid.error_p90
+                return ("measured" if exact else "interpolated"), error, ""
         if self.foreign and self.law.origin != "theoretical":
             return "rescaled", self.law.error_p90 + RESCALING_PENALTY, self.foreign
         if curve is not None and curve.inside(rows * self.per_row):
@@ -146,6 +181,29 @@ def _of_rows(feature: Feature, rows: FloatArray) -> FloatArray:
     for column, factor in feature.items():
         total = total + factor * ((rows > 0) if column.quantity in ACTIVITY else rows)
     return total
+
+
+def with_collected(
+    evidence: KernelEvidence, case: KernelCase, hardware: Hardware, engine: str, execution: str
+) -> KernelEvidence:
+    """Evidence with rows of someone's own table for the kernel, where there are any that count.
+
+    Rows of the engine's own kernel always do; those of the collectors' kernels only where this GPU
+    has no law of the engine's.
+    """
+    evidence = replace(evidence, case=case)
+    asked = case.asked()
+    message = case.axes.get("message_bytes")
+    if message is not None and (not isinstance(message, Mapping) or len(message) != 1):
+        return evidence
+    grid = collected_grid(hardware.name, engine, execution, key_of(asked))
+    if grid is None or (grid.whose == "portable" and evidence.law.origin == "calibrated"):
+        return evidence
+    per_row = evidence.binding.task.row_share
+    if isinstance(message, Mapping):
+        (per_row,) = (float(value) for value in message.values())
+    seen = next((f for axis, f in case.axes.items() if axis in PER_ROW), None)
+    return replace(evidence, collected=grid, per_row=per_row, seen=seen)
 
 
 def evidence_of(

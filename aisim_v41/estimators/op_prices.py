@@ -39,6 +39,7 @@ class LawGroup:
             kernels share it, else [kernels].
         forms: [names x kernels, columns] of the ledger.
         parameters: by name, a number where all kernels share it, else [kernels].
+        collected: places of kernels that have collected rows.
     """
 
     kind: LawKind
@@ -47,6 +48,7 @@ class LawGroup:
     forms: Floats
     constants: Mapping[str, Floats | float]
     parameters: Mapping[str, Floats | float]
+    collected: tuple[int, ...] = ()
 
     def seconds(self, linear: Floats) -> Floats:
         """Seconds of each kernel, from ``forms @ counts``: [kernels], or [kernels, steps].
@@ -57,10 +59,55 @@ class LawGroup:
         features = {
             name: linear[place * size : (place + 1) * size] for place, name in enumerate(self.names)
         }
-        if linear.ndim == 1:
-            return LAWS[self.kind]({**features, **self.constants}, self.parameters)
-        constants, parameters = _of_steps(self.constants), _of_steps(self.parameters)
-        return LAWS[self.kind]({**features, **constants}, parameters)
+        constants: Mapping[str, Floats | float] = self.constants
+        parameters: Mapping[str, Floats | float] = self.parameters
+        if linear.ndim > 1:
+            constants, parameters = _of_steps(constants), _of_steps(parameters)
+        given = {**features, **constants}
+        seconds = LAWS[self.kind](given, parameters)
+        if self.collected:
+            self._take_collected(seconds, given, parameters)
+        return seconds
+
+    def _take_collected(
+        self,
+        seconds: Floats,
+        given: Mapping[str, Floats | float],
+        parameters: Mapping[str, Floats | float],
+    ) -> None:
+        """Collected rows in the place of the law, where they reach; beyond, the longer of both."""
+        for place in self.collected:
+            kernel = self.kernels[place]
+            grid = kernel.collected
+            assert grid is not None
+            rows = np.maximum(np.asarray(given["rows"])[place], 1.0)
+            at = [rows * kernel.per_row]
+            if kernel.seen is not None:
+                total = np.asarray(given["pairs" if "pairs" in given else "positions"])[place]
+                at.append(np.maximum(total / rows, _LEAST_SEEN))
+            known = grid.seconds(*at)
+            if len(grid.touched):
+                known = known * self._of_other_experts(place, rows, given, parameters)
+            beyond = np.zeros(rows.shape, dtype=bool)
+            for size, nodes in zip(at, grid.nodes, strict=True):
+                beyond |= size > nodes[-1]
+            seconds[place] = np.maximum(known, np.where(beyond, seconds[place], 0.0))
+
+    def _of_other_experts(
+        self,
+        place: int,
+        rows: Floats,
+        given: Mapping[str, Floats | float],
+        parameters: Mapping[str, Floats | float],
+    ) -> Floats:
+        """What the law says of visiting other numbers of experts than the timed call did."""
+        grid = self.kernels[place].collected
+        assert grid is not None
+        mine = {name: _of_place(value, place, len(self.kernels)) for name, value in given.items()}
+        law = {n: _of_place(value, place, len(self.kernels)) for n, value in parameters.items()}
+        timed = {**mine, "touched": grid.touched_at(rows)}
+        timed["memory_s"] = mine["memory_s"] * timed["touched"] / np.maximum(mine["touched"], 1.0)
+        return np.asarray(LAWS[self.kind](mine, law) / LAWS[self.kind](timed, law))
 
 
 class TaskPrices:
@@ -116,13 +163,15 @@ class TaskPrices:
             if not spent[price]:
                 continue
             rows = float(counts[self._place(task.rows)])
+            least = max(rows, 1.0)
             own = [
                 alone[price, n] if (price, n) in alone else self._alone(kernel, rows, counts)
                 for n, kernel in enumerate(kernels)
             ]
             total = float(spent[price] * calls[place])
             for kernel, seconds in zip(kernels, own, strict=True):
-                tag, error, reason = kernel.tag(max(rows, 1.0))
+                seen = 0.0 if kernel.seen is None else float(self._form(kernel.seen) @ counts)
+                tag, error, reason = kernel.tag(least, seen)
                 share = seconds / sum(own) if sum(own) else 1 / len(own)
                 yield Kernel(task, kernel.law, total * share, tag, error, reason, kernel)
 
@@ -164,6 +213,7 @@ class TaskPrices:
             (
                 id(kernel.law),
                 id(kernel.curve),
+                id(kernel.collected),
                 kernel.per_row,
                 tuple(
                     (name, self._form(value).tobytes() if isinstance(value, Mapping) else value)
@@ -225,6 +275,8 @@ class TaskPrices:
     def _linear(self, kernel: KernelEvidence) -> Floats | None:
         """Seconds a count [columns] of a streaming kernel; None where time is not linear."""
         rows = kernel.binding.task.rows
+        if kernel.collected is not None:
+            return None
         if kernel.law.kind not in STREAMING or rows.quantity not in ACTIVE_BY:
             return None
         active = rows._replace(quantity=ACTIVE_BY[rows.quantity])
@@ -274,6 +326,7 @@ class TaskPrices:
                 name: _shared([kernel.law.parameters[name] for kernel in kernels])
                 for name in kernels[0].law.parameters
             },
+            collected=tuple(n for n, one in enumerate(kernels) if one.collected is not None),
         )
 
     def _form(self, feature: Feature) -> Floats:
@@ -290,6 +343,16 @@ def _of_steps(values: Mapping[str, Floats | float]) -> dict[str, Floats | float]
         name: value if isinstance(value, float) else value[:, None]
         for name, value in values.items()
     }
+
+
+def _of_place(values: Floats | float, place: int, kernels: int) -> Floats:
+    """The values of one kernel of a group."""
+    array = np.asarray(values)
+    return np.asarray(array[place] if array.ndim and len(array) == kernels else array)
+
+
+_LEAST_SEEN = 1e-3
+"""Rows that see nothing count as seeing next to nothing."""
 
 
 def _shared(values: list[float]) -> Floats | float:

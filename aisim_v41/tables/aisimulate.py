@@ -94,6 +94,8 @@ def rows_of(root: Path, gpu: str, family: str, *, where: str) -> pandas.DataFram
         MissingProfileError: there is none.
         SchemaError: a file is not what it was in the version that this was written for.
     """
+    if family not in _READERS:
+        raise MissingProfileError(f"{where}: such tables are one's own (docs/collectors.md)")
     frames = [frame for frame in _READERS[family](_Reader(root, gpu)) if len(frame)]
     if not frames:
         raise MissingProfileError(

@@ -48,6 +48,13 @@ def _text(name: str, meaning: str, *words: str) -> Column:
     return Column(name=name, kind="text", unit="name", meaning=meaning, words=words or None)
 
 
+def _real(name: str, lowest: float, highest: float, meaning: str, unit: str = "1") -> Column:
+    return Column(
+        name=name, kind="real", unit=unit, lowest=lowest, highest=highest, meaning=meaning,
+        nullable=True,
+    )  # fmt: skip
+
+
 def _whole(name: str, lowest: int, highest: int, meaning: str, unit: str = "1") -> Column:
     return Column(
         name=name, kind="whole", unit=unit, lowest=lowest, highest=highest, meaning=meaning
@@ -84,8 +91,8 @@ _SIZES = {
         _text("expert_load", "how the rows choose experts"),
         _text("reach", "links that join the ranks", "one_tray", "across_trays", "one_board",
               "across_boards", NONE),
-        _text("score_pattern", "index scores that the selection saw: all equal, or in order",
-              "equal", "ordered", "not_stated", NONE),
+        _text("score_pattern", "index scores that the selection saw: all equal, in order, or drawn",
+              "equal", "ordered", "random", "not_stated", NONE),
         _text("phase", "pass that the module ran in", "prefill", "decode", "any"),
         _text("prefill_rows", "rows kept: all, or the tail that decoder replay keeps",
               "all", "bounded"),
@@ -104,6 +111,31 @@ _SIZES = {
         _whole("batch", 1, 1 << 20, "requests"),
         _whole("new_tokens_per_request", 1, 1 << 24, "rows a request computes"),
         _whole("prefix_tokens", 0, 1 << 24, "positions of a request already in the cache"),
+        _whole("groups", 1, 1024, "products side by side"),
+        _whole("rows_per_request", 0, 1 << 30, "rows that read one request's keys; 0: the usual"),
+        _whole("entries", 0, 1 << 30, "global entries of a request; 0: the usual"),
+        _whole("keys", 0, 1 << 30, "index keys of a request; 0: the usual"),
+        _whole("top_k", 1, 1 << 20, "entries that a row selects"),
+        _whole("candidate_blocks", 1, 1 << 20, "blocks that a row keeps"),
+        _whole("ratio", 1, 4096, "tokens that an entry stands for"),
+        _whole("vocabulary", 1, 1 << 24, "rows of the embedding on the GPU"),
+        _whole("ranks_of_table", 1, 1024, "GPUs that share an Engram table"),
+        _whole("table_rows", 1, 1 << 32, "rows of the table that was timed"),
+        _whole("width_multiple", 1, 1 << 12, "a slice of an expert is padded to it"),
+        _whole("calls", 1, 1 << 30, "calls that a sample is divided by"),
+        _whole("nodes", 2, 1 << 24, "kernels of a graph"),
+        _real("keys_per_row", 0, 1 << 24, "cached rows that a row attends to, on average"),
+        _real("positions_per_row", 0, 1 << 30, "index keys that a row scores, on average"),
+        _real("touched", 0, 1 << 16, "distinct experts that were visited"),
+        _text("layout", "bytes of a cached row"),
+        _text("form", "index scores of all keys, or of candidates", "dense", "candidates", NONE),
+        _text("key_format", "index keys", "fp4", "fp8", NONE),
+        _text("score_format", "index scores", "bf16", "fp32", NONE),
+        _text("row_locality", "how rows of a table or cache are spread"),
+        _text("operand", "activations of a product as they arrive", "bf16", "quantised", NONE),
+        _text("library", "of a collective"),
+        _text("call", "what the host calls", "framework", "bare", "python", NONE),
+        _text("timer", "clock: cupti, graph (events around a graph), events, cpu, or a trace"),
     )
 }  # fmt: skip
 
@@ -148,8 +180,16 @@ MEASURED = (
     _text("source", "file that the row came from, an id of the sidecar's sources"),
 )
 
+SAMPLES = (
+    _real("p10_us", 0, 1e7, "a tenth of the samples is below", unit="microsecond"),
+    _real("p90_us", 0, 1e7, "a tenth of the samples is above", unit="microsecond"),
+    _real("min_us", 0, 1e7, "the fastest sample", unit="microsecond"),
+)
+"""What tables say of their samples where they were kept."""
+
 FLAGS: Mapping[str, str] = MappingProxyType(
     {
+        "noisy": "samples spread too widely, and did so again when it was timed once more",
         "weight_packing": "the timed call packs the weights: a floor of 150 us and more",
         "noisy_minimum": "the lower of two noisy runs; far from its siblings at this size",
         "slow_quantise": "a Python-level path at a tenth of the memory's rate",
@@ -181,12 +221,14 @@ class Family:
         identity: identity columns beside the common ones.
         operators: axes of each operator.
         about: what it covers.
+        more: columns of what was measured, beside the common ones.
     """
 
     name: str
     identity: tuple[Column, ...]
     operators: Mapping[str, tuple[str, ...]]
     about: str
+    more: tuple[Column, ...] = ()
 
     @property
     def identity_names(self) -> tuple[str, ...]:
@@ -202,7 +244,7 @@ class Family:
     def columns(self) -> tuple[Column, ...]:
         """Columns of the file, in order: identity, axes, what was measured."""
         axes = tuple(_nullable(_SIZES[axis]) for axis in self.axes)
-        return (*COMMON_IDENTITY, *self.identity, *axes, *MEASURED)
+        return (*COMMON_IDENTITY, *self.identity, *axes, *MEASURED, *self.more)
 
 
 def _nullable(column: Column) -> Column:
@@ -218,11 +260,16 @@ def _nullable(column: Column) -> Column:
 
 
 def _family(
-    name: str, about: str, identity: tuple[str, ...], operators: Mapping[str, tuple[str, ...]]
+    name: str,
+    about: str,
+    identity: tuple[str, ...],
+    operators: Mapping[str, tuple[str, ...]],
+    more: tuple[Column, ...] = (),
 ) -> Family:
     return Family(
         name=name,
         about=about,
+        more=more,
         identity=tuple(_SIZES[column] for column in identity),
         operators=MappingProxyType(dict(operators)),
     )
@@ -233,6 +280,38 @@ EXPERTS = ("tokens", "hidden", "expert_width", "experts_routed", "experts_per_to
 MESSAGE = ("message_bytes", "ranks")
 REQUESTS = ("batch", "new_tokens_per_request", "prefix_tokens")
 ATTENTION_MODULES = ("swa", "full_r2", "reuse_r2", "full_r1", "reuse_r1", "reindex_r1")
+ROWS_HIDDEN = ("rows", "hidden")
+ROWS_INPUTS = ("rows", "inputs")
+HEADS = ("rows", "inputs", "heads")
+SCORED = ("rows", "positions_per_row", "rows_per_request")
+COLLECTED: Mapping[str, tuple[str, ...]] = {
+    "gemm": ("rows", "outputs", "inputs", "groups"),
+    "routed_experts": ("rows", "hidden", "expert_width", "tensor_parallel", "experts_routed",
+                       "experts_per_token", "width_multiple", "touched"),
+    "router_select": ("rows", "experts_routed", "experts_per_token"),
+    "sparse_attention": ("rows", "keys_per_row", "heads", "rows_per_request", "entries"),
+    "index_score": (*SCORED, "keys"),
+    "index_select": (*SCORED, "top_k"),
+    "index_select_pool": (*SCORED, "top_k", "candidate_blocks"),
+    **dict.fromkeys(("compress_pool", "compress_store", "main_store"), ("rows", "ratio")),
+    **dict.fromkeys(("kv_store", "index_key_store", "engram_hash"), ("rows",)),
+    **dict.fromkeys(("mhc_statistics", "mhc_collapse", "head_collapse", "mhc_post", "mhc_pre",
+                     "mhc_fused", "mhc_post_collapse", "combine_norm", "final_collapse_norm",
+                     "post_combine_norm", "mega_mhc", "engram_gate"), ROWS_HIDDEN),
+    **dict.fromkeys(("site_norm", "final_norm", "q_norm", "site_quantise", "shared_expert",
+                     "expert_sum", "stream_copy", "small_kernel"), ROWS_INPUTS),
+    **dict.fromkeys(("q_rope", "inverse_rope", "index_query_rope"), HEADS),
+    "embedding": ("rows", "inputs", "vocabulary"),
+    "engram_lookup": ("rows", "ranks_of_table", "table_rows"),
+    **dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "all_to_all"), MESSAGE),
+    "host_launch": ("calls",),
+    "graph_gap": ("nodes",),
+}  # fmt: skip
+"""Operators of the collectors and their axes (docs/collectors-operators.md)."""
+COLLECTED_OPTIONS = (
+    "layout", "form", "key_format", "score_format", "score_pattern", "row_locality",
+    "expert_load", "operand", "library", "call", "timer",
+)  # fmt: skip
 TOKEN_MODULES = ("shared_gate_up", "shared_down", "engram_layer_1", "engram_layer_14", "mhc")
 
 FAMILIES: Mapping[str, Family] = MappingProxyType(
@@ -268,6 +347,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
                     ("tensor_parallel", "expert_parallel", "expert_load", "reach"),
                     {"router_gate": PRODUCT, "head": PRODUCT, "routed_experts": EXPERTS,
                      "all_reduce": MESSAGE}),
+            _family("v41_kernels", "V4.1's kernels as the collectors time them; one's own.",
+                    COLLECTED_OPTIONS, COLLECTED, SAMPLES),
         )
     }
 )  # fmt: skip

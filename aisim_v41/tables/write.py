@@ -114,7 +114,8 @@ def columns_of(
         SchemaError: a column is missing or not known, or holds another kind of value.
     """
     optional = {"samples": None, "spread_relative": None, "resolution_us": None}
-    defaults = {**optional, "flag": "", "caveat": "", **dict.fromkeys(family.axes, None)}
+    unknown = dict.fromkeys([*family.axes, *(column.name for column in family.more)], None)
+    defaults = {**optional, "flag": "", "caveat": "", **unknown}
     names = [column.name for column in family.columns]
     extra = [str(name) for name in frame.columns if name not in names]
     missing = [name for name in names if name not in frame.columns and name not in defaults]

@@ -186,15 +186,15 @@ def _row(
         "cache_state": timing["cache_state"],
         "decoder_replay": "none",
         "campaign": campaign,
-        "model_shapes": "v4.1_exact",
+        "model_shapes": _shapes(run),
         "timer": timing["timer"],
         **result.case.options,
         **result.case.sizes,
         **result.outcome,
         "latency_us": median,
         "samples": timing["samples"],
-        "spread_relative": timing["spread"],
         "resolution_us": timing["resolution_us"],
+        **{name: timing[name] for name in ("p10_us", "p90_us", "min_us")},
         "flag": NOISY if noisy else "",
         "caveat": "",
         "source": run.name,
@@ -315,3 +315,10 @@ def _library() -> _Library:
             f"publishing needs the library aisim_v41 ({error}): install it here, or copy the "
             "files of results to a machine that has it and publish there"
         ) from None
+
+
+def _shapes(run: Run) -> str:
+    """Whose sizes: the published model's, or those of a smaller or changed one."""
+    plan = run.header.get("plan") or {}
+    own = plan.get("model") == "deepseek-v4.1-flash" and plan.get("scale") != "small"
+    return "v4.1_exact" if own else "other_model"

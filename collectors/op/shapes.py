@@ -124,17 +124,19 @@ def _products(config: Mapping[str, Any], engine: str, tp: int) -> Iterator[Line]
     index = config["index_n_heads"] * config["index_head_dim"]
     rows_of_engram = (config["engram_max_ngram_size"] - 1) * config["engram_n_heads"]
     fp8, bf16 = "fp8_block32", "bf16"
-    yield _product(fp8, latent, hidden, layers)
-    yield _product(fp8, heads * width // tp, latent, layers)
-    yield _product(fp8, width, hidden, layers)
+    ready = "quantised"
+    yield _product(fp8, latent, hidden, layers, operand=ready)
+    yield _product(fp8, heads * width // tp, latent, layers, operand=ready)
+    yield _product(fp8, width, hidden, layers, operand=ready)
     yield _product(WO_A[engine], groups * config["o_lora_rank"] // tp, heads * width // groups,
                    layers, groups=groups // tp)  # fmt: skip
-    yield _product(fp8, hidden, groups * config["o_lora_rank"] // tp, layers)
-    yield _product(fp8, 2 * inner // tp, hidden, layers)
-    yield _product(fp8, hidden, inner // tp, layers)
+    for operand in ("bf16", ready):  # converted inside, or by the attention kernel of some builds
+        yield _product(fp8, hidden, groups * config["o_lora_rank"] // tp, layers, operand=operand)
+    yield _product(fp8, 2 * inner // tp, hidden, layers, operand=ready)
+    yield _product(fp8, hidden, inner // tp, layers, operand=ready)
     yield _product(bf16, config["n_routed_experts"], hidden, layers)
     yield _product(bf16, 2 * width, hidden, sources)
-    yield _product(fp8, index, latent, indexers)
+    yield _product(fp8, index, latent, indexers, operand=ready)
     yield _product(bf16, config["index_n_heads"], hidden, indexers)
     yield _product(bf16, config["index_head_dim"], width, sources)
     yield _product(bf16, config["vocab_size"] // tp, hidden, 1, prefill=False)
@@ -145,10 +147,17 @@ def _products(config: Mapping[str, Any], engine: str, tp: int) -> Iterator[Line]
 
 
 def _product(
-    dtype: str, outputs: int, inputs: int, calls: float, *, groups: int = 1, prefill: bool = True
+    dtype: str,
+    outputs: int,
+    inputs: int,
+    calls: float,
+    *,
+    groups: int = 1,
+    prefill: bool = True,
+    operand: str = "bf16",
 ) -> Line:
     sizes = {"outputs": outputs, "inputs": inputs, **({"groups": groups} if groups > 1 else {})}
-    return Line(Case("gemm", sizes, {"dtype": dtype}), (ROWS,), calls, prefill)
+    return Line(Case("gemm", sizes, {"dtype": dtype, "operand": operand}), (ROWS,), calls, prefill)
 
 
 def _attention(config: Mapping[str, Any], engine: str, tp: int) -> Iterator[Line]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from aisim_v41.tables import FAMILIES, GPUS, write_table
+from aisim_v41.tables import GPUS, write_table
 from aisim_v41.tables.rules import mark
 from scripts.operator_tables.notes import CHANGED, LICENCE, NOTICE, REMARKS, SOURCES, TIMING
 from scripts.operator_tables.read import READERS, Rows
@@ -16,7 +16,7 @@ def build(
     data: Path, out: Path, *, families: Sequence[str] | None = None
 ) -> Iterator[tuple[Path, int]]:
     """Write the tables of every GPU that the data has; yields each path and its rows."""
-    for family in families or FAMILIES:
+    for family in families or READERS:
         rows = READERS[family](data)
         present = set(rows.frame["gpu"])
         for gpu in (*GPUS, *sorted(present - set(GPUS))):

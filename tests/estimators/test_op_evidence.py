@@ -243,7 +243,8 @@ def test_coverage_accounts_for_every_kernel():
 def test_coverage_names_the_case_that_would_fill_a_gap():
     table = coverage(plan_of([Request(new_tokens=1024)]), gpu()).set_index("operator")
     assert table.loc["o_up", "collector_case"] == (
-        "gemm dtype=fp8_block32 outputs=5120 inputs=2048 rows=1024 execution=graph"
+        "gemm dtype=fp8_block32 operand=bf16 outputs=5120 inputs=2048 groups=1 rows=1024 "
+        "execution=graph"
     )
     experts = table.loc["routed_experts", "collector_case"]
     assert "hidden=5120 expert_width=2304 tensor_parallel=4" in experts
