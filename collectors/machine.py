@@ -77,6 +77,20 @@ def l2_bytes(device: torch.device) -> int:
     return int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0))
 
 
+def nvml_place(device: torch.device) -> int | str | None:
+    """Where NVML finds a device: its bus, since torch may number GPUs otherwise; None: a CPU."""
+    import torch
+
+    if device.type != "cuda":
+        return None
+    index = torch.cuda.current_device() if device.index is None else device.index
+    said = torch.cuda.get_device_properties(index)
+    bus = [getattr(said, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
+    if any(part is None for part in bus):
+        return index
+    return "{:08X}:{:02X}:{:02X}.0".format(*bus)
+
+
 def _gpu(device: torch.device) -> dict[str, Any]:
     import torch
 

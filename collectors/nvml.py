@@ -34,11 +34,11 @@ SLOWING = frozenset(
 """Reasons that make a timing slower than the GPU is."""
 
 
-def readings(index: int | None, library: Any = None) -> dict[str, Any]:
+def readings(place: int | str | None, library: Any = None) -> dict[str, Any]:
     """What NVML says of a GPU now.
 
     Args:
-        index: of the GPU; None where there is none.
+        place: bus of the GPU as NVML writes it, or its number; None where there is none.
         library: instead of the driver's, for tests.
 
     Returns:
@@ -46,14 +46,18 @@ def readings(index: int | None, library: Any = None) -> dict[str, Any]:
         ``energy_j``, ``throttle`` (names of the reasons), each where the GPU tells it; or
         ``absent``: why nothing is known.
     """
-    if index is None:
+    if place is None:
         return {"absent": "no GPU"}
     found = library if library is not None else _driver()
     if isinstance(found, str):
         return {"absent": found}
     handle = ctypes.c_void_p()
-    if found.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle)) != _OK:
-        return {"absent": f"NVML knows no GPU {index}"}
+    if isinstance(place, str):
+        status = found.nvmlDeviceGetHandleByPciBusId_v2(place.encode(), ctypes.byref(handle))
+    else:
+        status = found.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(place), ctypes.byref(handle))
+    if status != _OK:
+        return {"absent": f"NVML knows no GPU {place}"}
     said: dict[str, Any] = {
         "sm_mhz": _whole(found.nvmlDeviceGetClockInfo, handle, ctypes.c_int(_SM)),
         "memory_mhz": _whole(found.nvmlDeviceGetClockInfo, handle, ctypes.c_int(_MEMORY)),

@@ -37,6 +37,7 @@ class Prepared:
         engine_version: of the engine whose kernel it is; empty for the collectors' own.
         outcome: what the inputs turned out to be, such as how many experts they touch.
         samples: instead of timing ``run``: seconds of one unit, several times (launch costs, gaps).
+        samples_timer, samples_execution: how those are taken.
     """
 
     make: Callable[[Any], tuple[Any, ...]]
@@ -48,3 +49,5 @@ class Prepared:
     engine_version: str = ""
     outcome: Mapping[str, float] = field(default_factory=dict)
     samples: Callable[[int], list[float]] | None = None
+    samples_timer: str = "cpu"
+    samples_execution: str = "eager"

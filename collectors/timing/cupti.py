@@ -6,6 +6,7 @@ Source of the calls: CUPTI Python's documentation of its activity API.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -54,7 +55,12 @@ class CuptiClock:
             raise UnavailableError("CUPTI gave no kernel: another profiler may hold it")
         return (max(end for _, end in self._spans) - min(begin for begin, _ in self._spans)) * 1e-9
 
-    def close(self) -> None:
-        """Stop recording."""
-        self.cupti.activity_disable(self.cupti.ActivityKind.CONCURRENT_KERNEL)
-        self.cupti.activity_flush_all(1)
+
+@lru_cache(maxsize=8)
+def cupti_clock(device: torch.device) -> CuptiClock:
+    """The clock of a device; callbacks are registered once a process.
+
+    Raises:
+        UnavailableError: there is none here.
+    """
+    return CuptiClock(device)

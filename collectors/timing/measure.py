@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 
 from collectors.errors import UnavailableError
-from collectors.machine import l2_bytes
+from collectors.machine import l2_bytes, nvml_place
 from collectors.nvml import readings
 from collectors.op.prepared import Prepared
 from collectors.timing.batches import Call, as_graph, one_by_one
 from collectors.timing.clocks import Clock, EventClock, HostClock
-from collectors.timing.cupti import CuptiClock
+from collectors.timing.cupti import cupti_clock
 from collectors.timing.record import (
     AUTO,
     BACKENDS,
@@ -22,6 +23,7 @@ from collectors.timing.record import (
     EAGER,
     GRAPH,
     LEAST_SAMPLES,
+    WARM,
     Timing,
     TimingOptions,
 )
@@ -34,6 +36,8 @@ Slowest = Callable[[Sequence[float]], list[float]]
 LONG_ENOUGH_S = 200e-6
 """A sample of short calls lasts about so long: N calls, whose time is divided by N."""
 MAX_CALLS = 1024
+UNKNOWN_L2_BYTES = {"cuda": 256 << 20, "cpu": 4 << 20}
+"""Where a device does not say: more than any has."""
 CPU_COPIES_BYTES = 512e6
 """That copies take on a CPU unless told otherwise [B]."""
 _FREE_SHARE = 0.5
@@ -86,14 +90,15 @@ def measure(
     Raises:
         UnavailableError: the clock or the execution that is asked for is not here.
     """
-    before = readings(device.index if device.type == "cuda" else None)
+    before = readings(nvml_place(device))
     if prepared.samples is not None:
         return _of_samples(prepared, options, slowest, ranks, before, device)
     way = _way(device, options)
     alone_s = _once(_call(prepared.run, first), way.clock, slowest)
     sets, flush = [first], None
     if options.cache_state == COLD:
-        turn = rotation(input_bytes, l2_bytes(device), _free_bytes(device, options),
+        cache = l2_bytes(device) or UNKNOWN_L2_BYTES[device.type]
+        turn = rotation(input_bytes, cache, _free_bytes(device, options),
                         _calls_per_sample(alone_s))  # fmt: skip
         sets += [prepared.make(generator) for _ in range(turn.copies - 1)]
         flush = _flush(device) if turn.flush else None
@@ -101,7 +106,7 @@ def measure(
     found = _timed(calls, way, options, flush, device, slowest, alone_s)
     idle = _nothing(device)
     empty = _timed([idle], way, options, None, device, slowest, _once(idle, way.clock, slowest))
-    after = readings(device.index if device.type == "cuda" else None)
+    after = readings(nvml_place(device))
     return _timing(found, way, options, empty.summary.median, len(sets), flush is not None, ranks,
                    {"before": before, "after": after})  # fmt: skip
 
@@ -228,12 +233,15 @@ def _of_samples(
 ) -> Timing:
     """A case that takes its own samples."""
     assert prepared.samples is not None
-    way = _Way("cpu", options.execution, HostClock())
+    if options.timer not in (AUTO, prepared.samples_timer):
+        raise UnavailableError(f"this case takes its own samples, by {prepared.samples_timer}")
+    way = _Way(prepared.samples_timer, prepared.samples_execution, HostClock())
+    options = replace(options, cache_state=WARM)
     summary = summed_up(slowest(prepared.samples(options.samples)))
     reran = summary.spread > options.spread_bound
     if reran:
         summary = summed_up(slowest(prepared.samples(options.samples)))
-    after = readings(device.index if device.type == "cuda" else None)
+    after = readings(nvml_place(device))
     return _timing(_Found(summary, 1, reran), way, options, 0.0, 1, False, ranks,
                    {"before": before, "after": after})  # fmt: skip
 
@@ -253,7 +261,7 @@ def _way(device: torch.device, options: TimingOptions) -> _Way:
     for timer in asked:
         try:
             if timer == "cupti":
-                return _Way(timer, options.execution, CuptiClock(device))
+                return _Way(timer, options.execution, cupti_clock(device))
             if timer == "graph" and options.execution == GRAPH:
                 return _Way(timer, GRAPH, EventClock(device))
             if timer == "events" and options.execution == EAGER:
@@ -277,7 +285,7 @@ def _nothing(device: torch.device) -> Call:
 
 
 def _flush(device: torch.device) -> Call:
-    size = int(FLUSH_TIMES_L2 * l2_bytes(device))
+    size = int(FLUSH_TIMES_L2 * (l2_bytes(device) or UNKNOWN_L2_BYTES[device.type]))
     buffer = torch.empty(max(size, 1), dtype=torch.uint8, device=device)
     return buffer.zero_
 

@@ -9,7 +9,7 @@ from typing import Any
 from collectors.errors import InputError
 
 BACKENDS = ("cupti", "graph", "events", "cpu")
-"""In the order in which they are tried; ``cpu`` only where there is no GPU, or when asked for."""
+"""In the order in which they are tried; ``cpu`` only where there is no GPU."""
 AUTO = "auto"
 GRAPH, EAGER = EXECUTIONS = ("graph", "eager")
 COLD, WARM = CACHE_STATES = ("cold", "warm")
@@ -91,7 +91,7 @@ class Timing:
         copies: sets of inputs that rotate.
         flushed: the L2 was written over between calls, since copies would not fit.
         resolution_us: step of the clock, for one call [us].
-        empty_us: the same timing of a call that does nothing: the harness's own part [us].
+        empty_us: a call that does nothing, timed the same way in a batch of its own [us].
         spread: (p90 - p10) / median.
         reran: it was timed twice, since the first time spread too widely.
         noisy: so did the second.

@@ -61,7 +61,7 @@ def build_gap(case: Case, device: torch.device) -> Prepared:
             found.append(max(apart, 0.0) / (nodes - nodes // 2))
         return found
 
-    return _alone(samples, "torch")
+    return _alone(samples, "torch", timer="graph", execution="graph")
 
 
 def _busy(call: Callable[[], None], calls: int, device: torch.device) -> float:
@@ -78,6 +78,13 @@ def _walk(parts: list[torch.Tensor]) -> int:
     return sum(part.shape[0] for part in parts if part.dim() == 1 and part.is_contiguous())
 
 
-def _alone(samples: Callable[[int], list[float]], kernel_source: str) -> Prepared:
-    return Prepared(make=lambda _: (), run=lambda: None, reference=lambda: None,
-                    kernel_source=kernel_source, samples=samples)  # fmt: skip
+def _alone(
+    samples: Callable[[int], list[float]],
+    kernel_source: str,
+    timer: str = "cpu",
+    execution: str = "eager",
+) -> Prepared:
+    return Prepared(
+        make=lambda _: (), run=lambda: None, reference=lambda: None, kernel_source=kernel_source,
+        samples=samples, samples_timer=timer, samples_execution=execution,
+    )  # fmt: skip
