@@ -108,7 +108,7 @@ class Case:
         Raises:
             InputError: not of the form ``operator name=value ...``, or a name twice.
         """
-        operator, *fields = text.split()[:256] if isinstance(text, str) else [""]
+        operator, *fields = (text.split()[:256] if isinstance(text, str) else []) or [""]
         sizes: dict[str, Size] = {}
         options: dict[str, str] = {}
         for field in fields:

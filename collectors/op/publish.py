@@ -274,17 +274,19 @@ class _Library:
         except self._error as error:
             raise ConflictError(f"what is there is no table: {error}") from None
         old = there.to_frame()
-        keys = [*self.family.identity_names, *self.family.axes]
-        both = old.merge(fresh, on=keys, suffixes=("_old", ""))
-        apart = (both["latency_us"] / both["latency_us_old"] - 1).abs()
-        if len(both) and apart.max() > PAIR_AGREE and not replace:
-            worst = both.loc[apart.idxmax()]
-            raise ConflictError(
-                f"{target}: {worst['operator']} is there with {worst['latency_us_old']:.2f} us, "
-                f"now {worst['latency_us']:.2f}; name another --campaign, or say --replace"
-            )
-        marked = old.merge(fresh[keys], on=keys, how="left", indicator=True)
-        kept = old[(marked["_merge"] == "left_only").to_numpy()]
+        for axis in self.family.axes:  # sizes that an operator has not
+            old[axis] = old[axis].astype(object).where(old[axis] >= 0, None)
+        known, given = self._keys(old), self._keys(fresh)
+        before = dict(zip(known, old["latency_us"], strict=True))
+        for key, now in zip(given, fresh["latency_us"], strict=True):
+            was = before.get(key, now)
+            if abs(now / was - 1) > PAIR_AGREE and not replace:
+                raise ConflictError(
+                    f"{target}: {key[0]} is there with {was:.2f} us, now {now:.2f}; name another "
+                    "--campaign, or say --replace"
+                )
+        new = set(given)
+        kept = old[[key not in new for key in known]]
         entries = [{n: v for n, v in entry.items() if n != "rows"}
                    for entry in there.sidecar["sources"]]  # fmt: skip
         named = {entry["id"] for entry in sources}
@@ -294,6 +296,16 @@ class _Library:
                                 "other results; rename the file of results")  # fmt: skip
         older = [entry for entry in entries if entry["id"] in used]
         return self._pandas.concat([kept, fresh], ignore_index=True), [*older, *sources]
+
+    def _keys(self, frame: pandas.DataFrame) -> list[tuple[str, ...]]:
+        """What tells rows apart, as text; a size that an operator has not is empty."""
+        names = [*self.family.identity_names, *self.family.axes]
+        rows = frame[names].astype(object).where(frame[names].notna(), None)
+        return [
+            tuple("" if value is None else f"{value:g}" if not isinstance(value, str) else value
+                  for value in row)
+            for row in rows.itertuples(index=False)
+        ]  # fmt: skip
 
     def write_table(self, frame: pandas.DataFrame, **given: Any) -> Path:
         """Write through the library.

@@ -39,7 +39,7 @@ class HostClock:
 
 
 HEAD_START_CYCLES = 200_000
-"""About 0.1 ms: the GPU is kept busy until the batch is in its queue, so that no launch is in it."""
+"""About 0.1 ms: the GPU is busy until the batch is in its queue, so that no launch is in it."""
 
 
 class EventClock:
