@@ -12,7 +12,16 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "aisim_v41"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-BASE = {"arithmetic", "canonical", "errors", "reading", "resources", "units", "writing"}
+BASE = {
+    "arithmetic",
+    "canonical",
+    "collecting",
+    "errors",
+    "reading",
+    "resources",
+    "units",
+    "writing",
+}
 HARDWARE = {"hardware", "hardware_file", "hardware_schema"}
 REPORTS = {"caching", "claims", "memory", "reports", "validation"}
 COUNTED_AND_PRICED = {
