@@ -213,7 +213,7 @@ def test_an_evening_over_http(server: FakeEngine, tmp_path: Path):
     assert said["records"] == 15
     measured = [record["samples"][0]["seconds"] for record in records if "x800@" in record["point"]]
     answer = predicted(tmp_path / "own", said["slug"])
-    assert answer == pytest.approx(1000 * median(measured), rel=1e-6)
+    assert answer == pytest.approx(1000 * median(measured), rel=0.05)
 
 
 def predicted(folder: Path, slug: str) -> float:
