@@ -38,6 +38,10 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     put = verbs.add_parser("publish", help="write a table that the library reads")
     add_publish_arguments(put)
     put.set_defaults(run=_publish)
+    engines = verbs.add_parser("engines", help="kernels of engines that are here, and why not")
+    engines.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="(cuda)")
+    engines.add_argument("--json", action="store_true")
+    engines.set_defaults(run=_engines)
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -114,6 +118,18 @@ def _publish(arguments: argparse.Namespace) -> int:
         print(f"{published['rows']} rows in {published['table']}")
         for reason, number in published["left_out"].items():
             print(f"  left out: {number} ({reason})")
+    return 0
+
+
+def _engines(arguments: argparse.Namespace) -> int:
+    from collectors.op.engines.found import availability
+
+    found = availability(arguments.device)
+    if arguments.json:
+        print(json.dumps(found, indent=1))
+    else:
+        for one in found:
+            print(f"{one['operator']:18}{one['engine']:8}{one['kernel']:24}{one['status']}")
     return 0
 
 

@@ -1,0 +1,1 @@
+"""Tables and traces of others, through the library."""
