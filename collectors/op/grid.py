@@ -120,7 +120,7 @@ def _axis(axis: str, line: Line, workload: Workload) -> list[tuple[int, int]]:
             sizes = [size for size in sizes if size in _COARSE or size in (most,
                      workload.max_batch)]  # fmt: skip
     elif axis == KEYS:
-        sizes = [*_powers(8, WINDOW + SELECTED, workload), 256, 384]
+        sizes = [1, *_powers(8, WINDOW + SELECTED, workload), 384, WINDOW + SELECTED]
     elif axis == POSITIONS:
         sizes = [*_powers(64, workload.context, workload), workload.context]
     else:

@@ -81,7 +81,8 @@ def make_plan(arguments: argparse.Namespace) -> PlanFile:
     if arguments.only:
         cases = [one for one in cases if any(part in one.case.text for part in arguments.only)]
     if not cases:
-        raise InputError("no case is left: nothing matches --only, or the report misses nothing")
+        why = skipped[0]["reason"] if skipped else "nothing matches --only, or nothing is missed"
+        raise InputError(f"no case is left ({why})")
     return PlanFile(header, _fitting(cases, arguments.minutes, skipped), skipped)
 
 
