@@ -28,7 +28,7 @@ def test_tables_of_a_checkout(tmp_path: Path):
     done = shell(*given, "--json")
     assert done.returncode == 0, done.stderr
     assert {one["family"] for one in json.loads(done.stdout)} == {
-        "gemm", "hyper_connections", "quantise",
+        "gemm", "hyper_connections", "quantise", "v41_dense",
     }  # fmt: skip
     again = shell(*given)
     assert again.returncode == 2
