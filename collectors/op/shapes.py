@@ -218,9 +218,10 @@ def _passes(config: Mapping[str, Any], tp: int) -> Iterator[Line]:
 def _streams(config: Mapping[str, Any]) -> Iterator[Line]:
     sites = 2 * config["num_hidden_layers"]
     sizes = {"hidden": config["hidden_size"]}
-    for name in ("mhc_fused", "mhc_pre", "mhc_post", "mhc_statistics", "mhc_collapse",
-                 "mhc_post_collapse", "combine_norm", "post_combine_norm", "mega_mhc"):  # fmt: skip
-        yield Line(Case(name, sizes, {}), (ROWS,), sites)
+    forms = ("mhc_fused", "mhc_pre", "mhc_post", "mhc_statistics", "mhc_collapse",
+             "mhc_post_collapse", "combine_norm", "post_combine_norm", "mega_mhc")  # fmt: skip
+    for name in forms:  # builds have some of them, never all
+        yield Line(Case(name, sizes, {}), (ROWS,), sites / len(forms))
     for name in ("head_collapse", "final_collapse_norm"):
         yield Line(Case(name, sizes, {}), (ROWS,), 1, prefill=False)
 
