@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from collectors.errors import ConflictError, InputError, WriteError
-from collectors.writing import reason, replace_file
+from collectors.writing import reason, sync_folder
 
 FORMAT = "aisim_v41 collection"
 VERSION = 1
 MAX_LINE_BYTES = 1 << 20
 MAX_FILE_BYTES = 1 << 31
+_MODE = 0o644
 
 
 class Journal:
@@ -54,13 +55,12 @@ class Journal:
         """
         wanted = {"format": FORMAT, "version": VERSION, **header}
         try:
-            if not path.exists():
-                replace_file(path, _line(wanted))
-            stream = path.open("r+b")
+            stream = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, _MODE), "r+b")
         except OSError as error:
             raise WriteError(f"{path}: cannot be written ({reason(error)})") from None
         try:
             _lock(stream, path)
+            _begin(stream, path, wanted)
             found, records, whole = _parsed(stream, path)
             differing = difference(found, wanted)
             if differing is not None:
@@ -146,6 +146,27 @@ def difference(found: Any, wanted: Any, name: str = "") -> tuple[str, Any, Any] 
 
 def _line(record: Mapping[str, Any]) -> bytes:
     return json.dumps(record, allow_nan=False, sort_keys=True).encode() + b"\n"
+
+
+def _begin(stream: IO[bytes], path: Path, header: Mapping[str, Any]) -> None:
+    """Write the header of a file that has not one whole line; it is ours alone, so nothing is lost.
+
+    Raises:
+        WriteError: it cannot be written.
+    """
+    if b"\n" in stream.readline(MAX_LINE_BYTES):
+        stream.seek(0)
+        return
+    try:
+        stream.seek(0)
+        stream.truncate()
+        stream.write(_line(header))
+        stream.flush()
+        os.fsync(stream.fileno())
+        sync_folder(path.parent)
+    except OSError as error:
+        raise WriteError(f"{path}: cannot be written ({reason(error)})") from None
+    stream.seek(0)
 
 
 def _lock(stream: IO[bytes], path: Path) -> None:

@@ -15,11 +15,21 @@ from collectors.fpm.engine import Engine
 from collectors.fpm.events import Events
 from collectors.fpm.points import ForwardsPlan, points_of
 from collectors.fpm.publish import publish
-from collectors.fpm.run import BENCH, DRIVERS, EVENTS, HTTP, Told, by_bench, by_events, by_http, run
+from collectors.fpm.run import (
+    BENCH,
+    DRIVERS,
+    EVENTS,
+    HTTP,
+    SIGNAL_BASE,
+    Told,
+    by_bench,
+    by_events,
+    by_http,
+    run,
+)
 from collectors.writing import reason
 
 PLAN, RESULTS = "forwards.json", "forwards.jsonl"
-SIGNAL_BASE = 128
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

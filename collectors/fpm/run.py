@@ -22,6 +22,7 @@ from collectors.journal import Journal
 HTTP, EVENTS, BENCH = DRIVERS = ("http", "events", "bench_one_batch")
 TIMERS = {HTTP: "http", EVENTS: "scheduler_wall", BENCH: "sync_wall"}
 """Between which moments a time was taken, as `aisim_v41.forwards.identity` names it."""
+SIGNAL_BASE = 128
 Ask = Callable[[Point], "list[dict[str, Any]]"]
 
 
@@ -147,7 +148,7 @@ class _Stop:
 
     def __call__(self, number: int, _: FrameType | None) -> None:
         if self.signal:
-            raise KeyboardInterrupt
+            raise SystemExit(SIGNAL_BASE + number)
         self.signal = number
 
 

@@ -12,13 +12,12 @@ from collectors.op import planning
 from collectors.op.check import Finding, checked
 from collectors.op.publish import add_publish_arguments, publish
 from collectors.op.results import OK, STATUSES
-from collectors.op.run import Progress, RunOptions, run
+from collectors.op.run import SIGNAL_BASE, Progress, RunOptions, run
 from collectors.plan_file import PlanFile
 from collectors.timing.record import AUTO, BACKENDS, CACHE_STATES, EXECUTIONS, TimingOptions
 
 RESULTS = "results.jsonl"
 PLAN = "plan.json"
-SIGNAL_BASE = 128
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

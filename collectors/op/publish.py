@@ -7,8 +7,10 @@ not installed, as in an engine's image, results are copied to a machine that has
 from __future__ import annotations
 
 import argparse
+import fcntl
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -130,16 +132,27 @@ def publish_results(
                          f"{dict(left_out) or 'they are empty'}")  # fmt: skip
     fresh = tables.frame(rows)
     target = folder / "profiles" / named[0] / "op" / f"{FAMILY}.parquet"
-    whole, sources = tables.joined(target, fresh, [_source(run) for run in runs], replace=replace)
+    added = [_source(run) for run in runs]
     try:
-        path = tables.write_table(
-            whole, gpu=named[0], family=FAMILY, folder=folder / "profiles", licence=licence,
-            notice=notice, sources=sources, timing=_timing(runs),
-        )  # fmt: skip
+        with _alone(target):
+            whole, sources = tables.joined(target, fresh, added, replace=replace)
+            path = tables.write_table(
+                whole, gpu=named[0], family=FAMILY, folder=folder / "profiles", licence=licence,
+                notice=notice, sources=sources, timing=_timing(runs),
+            )  # fmt: skip
     except OSError as error:
         raise WriteError(f"{target}: cannot be written ({reason(error)}); what was there is "
                          "unchanged") from None  # fmt: skip
     return Publication(path, len(whole), len(fresh), dict(left_out))
+
+
+@contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """Wait until no other publishes to this folder, and keep others waiting."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with (target.parent / ".publishing").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _rows(

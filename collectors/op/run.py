@@ -19,6 +19,8 @@ from collectors.op.workers import WorkerDiedError, Workers
 from collectors.plan_file import PlanFile, PlannedCase
 from collectors.timing.record import TimingOptions
 
+SIGNAL_BASE = 128
+"""Exit code of a process that a signal ended, less the signal."""
 LEAST_TIMEOUT_S = 120.0
 TIMES_PLANNED = 20.0
 """A case is given up after so many times what the plan says."""
@@ -107,8 +109,13 @@ def run(
         UnavailableError: no process comes up on the device.
         WriteError: a result cannot be written.
     """
-    with _stoppable() as stop, _pool(options.device, command) as pool:
-        machine = pool.of(1).machine
+    with _stoppable() as stop, _pool(options.device, command, stop) as pool:
+        try:
+            machine = pool.of(1).machine
+        except UnavailableError:
+            if not stop.signal:
+                raise
+            return Progress(0, len(plan.cases), dict.fromkeys(STATUSES, 0), stopped=stop.signal)
         with Journal.resume(results, header_of(plan, machine, options)) as journal:
             return _run(plan, journal, options, tell, pool, stop)
 
@@ -224,8 +231,8 @@ def _ratio(progress: Progress) -> float:
 class _Pool:
     """The processes in use, by their number of ranks; those that wait do not disturb."""
 
-    def __init__(self, device: str, command: Sequence[str]) -> None:
-        self._device, self._command = device, command
+    def __init__(self, device: str, command: Sequence[str], stop: _Stop) -> None:
+        self._device, self._command, self._stop = device, command, stop
         self._workers: dict[int, Workers] = {}
 
     def of(self, ranks: int) -> Workers:
@@ -236,7 +243,11 @@ class _Pool:
         """
         if ranks not in self._workers:
             workers = Workers(ranks, self._device, self._command)
-            workers.start()
+            self._stop.workers = workers
+            try:
+                workers.start()
+            finally:
+                self._stop.workers = None
             self._workers[ranks] = workers
         return self._workers[ranks]
 
@@ -252,8 +263,8 @@ class _Pool:
 
 
 @contextmanager
-def _pool(device: str, command: Sequence[str]) -> Iterator[_Pool]:
-    pool = _Pool(device, command)
+def _pool(device: str, command: Sequence[str], stop: _Stop) -> Iterator[_Pool]:
+    pool = _Pool(device, command, stop)
     try:
         yield pool
     finally:
@@ -272,7 +283,7 @@ class _Stop:
         if self.workers is not None:
             self.workers.interrupt()
         if again:
-            raise KeyboardInterrupt
+            raise SystemExit(SIGNAL_BASE + number)
 
 
 @contextmanager

@@ -6,10 +6,13 @@ own, since kernels and compilers print.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 import time
+from contextlib import suppress
 from hashlib import sha256
 from typing import IO, Any
 
@@ -33,6 +36,7 @@ SEED_DIGITS = 8
 
 def main(arguments: list[str] | None = None) -> int:
     """Serve requests until the input ends."""
+    _end_with_the_run()
     device_name, reply_to = arguments if arguments is not None else sys.argv[1:]
     replies = os.fdopen(int(reply_to), "w", encoding="utf-8")
     ranks = Ranks.of_environment(device_name)
@@ -42,6 +46,16 @@ def main(arguments: list[str] | None = None) -> int:
         _say(replies, run_case(request, ranks).to_dict())
     ranks.close()
     return 0
+
+
+def _end_with_the_run() -> None:
+    """Have the kernel kill this process when the run dies, also while a case hangs (Linux)."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+_PR_SET_PDEATHSIG = 1
+"""linux/prctl.h."""
 
 
 def run_case(request: dict[str, Any], ranks: Ranks) -> Result:

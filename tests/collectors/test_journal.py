@@ -89,7 +89,25 @@ def test_two_runs_never_share_a_file(path: Path):
     Journal.resume(path, HEADER).close()
 
 
-@pytest.mark.parametrize("text", ["", "{}\n", "not json\n", '{"format": "other"}\n'])
+def test_runs_that_begin_at_once_do_not_replace_each_other(path: Path):
+    first = Journal.resume(path, HEADER)
+    with pytest.raises(ConflictError):
+        Journal.resume(path, {**HEADER, "kind": "other"})
+    first.append({"n": 1})
+    first.close()
+    assert read_journal(path)[1] == [{"n": 1}]
+
+
+@pytest.mark.parametrize("text", ["", '{"format": "aisim'])
+def test_a_file_that_was_never_begun_is_begun(path: Path, text: str):
+    path.write_text(text)
+    with pytest.raises(InputError):
+        read_journal(path)
+    written(path, 1)
+    assert read_journal(path)[1] == [{"n": 0}]
+
+
+@pytest.mark.parametrize("text", ["{}\n", "not json\n", '{"format": "other"}\n'])
 def test_other_files_are_refused(path: Path, text: str):
     path.write_text(text)
     with pytest.raises(InputError):

@@ -42,6 +42,13 @@ def shell(arguments: list[str]) -> subprocess.CompletedProcess[str]:
     )
 
 
+def collect(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from aisim_v41.collecting import run; raise SystemExit(run())",
+         *words], capture_output=True, text=True, timeout=120, check=False, cwd=folder,
+    )  # fmt: skip
+
+
 def test_the_python_runs(capsys: pytest.CaptureFixture[str]):
     names: dict[str, object] = {}
     blocks = fenced("python")
@@ -58,10 +65,13 @@ LINES = [line for block in fenced("") for line in block.splitlines() if "aisim-v
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_shell_line_answers(line: str):
+def test_a_shell_line_answers(line: str, tmp_path: Path):
     words = shlex.split(line, comments=True)
-    assert words[0] == "aisim-v41"
-    done = shell(words[1:])
+    if words[0] == "aisim-v41-collect":
+        done = collect(words[1:], tmp_path)
+    else:
+        assert words[0] == "aisim-v41"
+        done = shell(words[1:])
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 

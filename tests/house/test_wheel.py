@@ -35,9 +35,9 @@ def test_every_data_file_is_inside(wheel: Path):
     }
     wanted = {
         path.relative_to(ROOT).as_posix()
-        for folder in ("hardware", "profiles")
+        for folder in ("hardware", "profiles", "collectors")
         for path in (ROOT / folder).rglob("*")
-        if path.is_file()
+        if path.is_file() and "__pycache__" not in path.parts
     }
     assert inside == wanted
     assert len(wanted) > 15

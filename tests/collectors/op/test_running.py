@@ -132,6 +132,31 @@ def test_results_that_contradict_themselves_are_refused():
             Result.from_dict(broken)  # type: ignore[arg-type]
 
 
+ENDS = """
+import os, sys, time
+from collectors.op.worker import _end_with_the_run
+if os.fork() == 0:
+    _end_with_the_run()
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+os.wait()
+"""
+
+
+def test_processes_end_with_their_run():
+    run_of = subprocess.Popen([sys.executable, "-c", ENDS], stdout=subprocess.PIPE, text=True)
+    assert run_of.stdout is not None
+    worker = int(run_of.stdout.readline())
+    run_of.kill()
+    run_of.communicate()
+    until = time.monotonic() + 5
+    while Path(f"/proc/{worker}").exists() and time.monotonic() < until:
+        if "Z" in Path(f"/proc/{worker}/stat").read_text().split(")")[1][:3]:
+            break
+        time.sleep(0.02)
+    assert time.monotonic() < until
+
+
 # --- as a process --------------------------------------------------------------------------------
 
 DRIVER = """
