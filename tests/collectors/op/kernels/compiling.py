@@ -12,8 +12,11 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from collectors.op.kernels.attention_triton import attend_kernel, combine_kernel
+from collectors.op.kernels.elementwise_triton import head_kernel, row_kernel
+from collectors.op.kernels.engram_triton import gate_kernel, hash_kernel, lookup_kernel
 from collectors.op.kernels.experts_triton import down_kernel, gate_up_kernel
 from collectors.op.kernels.experts_triton import select_kernel as choose_kernel
+from collectors.op.kernels.hyper_triton import coefficients_kernel, site_kernel
 from collectors.op.kernels.index_score_triton import score_kernel
 from collectors.op.kernels.index_select_triton import join_kernel, select_kernel
 from collectors.op.kernels.products_triton import product_kernel, quantise_kernel
@@ -99,8 +102,42 @@ def expert_jobs() -> Iterator[Job]:
     yield choose_kernel, types, {"ROUTED": 512, "CHOSEN": 8}, 4
 
 
+def stream_jobs() -> Iterator[Job]:
+    halves = dict.fromkeys(("streams", "output", "weight", "out", "row_out", "source", "other",
+                            "keys", "query_weight", "key_weight"), "*bf16")  # fmt: skip
+    reals = dict.fromkeys(("expand", "mix", "collapse", "matrix", "raw", "squares", "scale",
+                           "base"), "*fp32")  # fmt: skip
+    numbers = dict.fromkeys(("epsilon", "norm_epsilon", "sign", "root"), "fp32") | {
+        "rounds": "i32", "width": "i32",
+    }  # fmt: skip
+    types = {**halves, **reals, **numbers}
+    shape = {"STREAMS": 4, "COEFFICIENTS": 24, "NARROW": 32}
+    for measures, rows, block in ((True, 16, 128), (False, 1, 1024)):
+        parts = {"EXPANDS": True, "MEASURES": measures, "COLLAPSES": True, "NORMS": True}
+        yield site_kernel, types, {**parts, "ROWS": rows, "BLOCK": block, **shape}, 4
+    yield coefficients_kernel, {**types, "out": "*fp32"}, {"STREAMS": 4}, 1
+    for kind in ("norm", "norm_quantise", "swiglu", "add", "spread", "copy"):
+        coded = "*u8" if kind in ("norm_quantise", "swiglu") else "*bf16"
+        yield row_kernel, {**types, "out": coded}, {"KIND": kind, "WIDTH": 1024, "GROUP": 32}, 4
+    for fp4 in (False, True):
+        constants = {"WIDTH": 128, "PAIRS": 64, "TURNED": 32, "FP4": fp4, "ROW_BYTES": 68}
+        yield head_kernel, {**types, "out": "*u8" if fp4 else "*bf16"}, constants, 1
+
+
+def engram_jobs() -> Iterator[Job]:
+    longs = dict.fromkeys(("classes", "starts", "primes", "multipliers", "out", "numbers",
+                           "places"), "*i64")  # fmt: skip
+    yield hash_kernel, longs, {"HEADS": 8, "ORDERS": 3, "DEEPEST": 3, "ROWS": 64}, 4
+    rows = {"ROW_BYTES": 264, "GROUPS": 8, "GROUP": 32}
+    yield lookup_kernel, {**longs, "table": "*u8", "out": "*bf16"}, rows, 1
+    halves = dict.fromkeys(("streams", "keys", "query_weight", "key_weight", "out"), "*bf16")
+    reals = {"root": "fp32", "epsilon": "fp32"}
+    yield gate_kernel, {**halves, **reals}, {"STREAMS": 4, "BLOCK": 512}, 4
+
+
 def compile_all(capability: int) -> int:
-    jobs = [*attention_jobs(), *score_jobs(), *store_jobs(), *product_jobs(), *expert_jobs()]
+    jobs = [*attention_jobs(), *score_jobs(), *store_jobs(), *product_jobs(), *expert_jobs(),
+            *stream_jobs(), *engram_jobs()]  # fmt: skip
     for kernel, types, constants, warps in jobs:
         names = kernel.arg_names
         signature = {
