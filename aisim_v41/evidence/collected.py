@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from aisim_v41.errors import MissingProfileError
+from aisim_v41.errors import InvalidInputError, MissingProfileError
 from aisim_v41.evidence.laws import FloatArray
 from aisim_v41.resources import kept_for_roots
 from aisim_v41.tables.load import load_table
@@ -205,7 +205,7 @@ def _partitions(gpu: str, execution: str) -> Mapping[str, tuple[Partition, ...]]
     """
     try:
         table = load_table(gpu, FAMILY)
-    except MissingProfileError:
+    except (MissingProfileError, InvalidInputError):  # or a name that no table can have
         return {}
     found: dict[str, list[Partition]] = {}
     for identity in table.identities:

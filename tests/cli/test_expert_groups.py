@@ -36,7 +36,7 @@ def test_an_exchange_operator_by_operator():
     (sent,) = (one for one in kernels if one["operator"] == "dispatch_rows")
     assert sent["collector_case"].startswith("all_to_all library=vllm ranks=8 message_bytes=")
     experts = next(one for one in kernels if one["operator"] == "routed_experts")
-    for size in ("tensor_parallel=1", "expert_parallel=8", "experts_routed=384"):
+    for size in ("tensor_parallel=1", "experts_routed=48", "experts_per_token=1"):
         assert size in experts["collector_case"]
 
 

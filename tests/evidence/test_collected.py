@@ -175,6 +175,12 @@ def test_without_two_sound_points_there_is_nothing(put: Put, rows: list[dict[str
     assert grid(NORM) is None
 
 
+@pytest.mark.parametrize("gpu", ["b200 in pairs", "No-Table", "../gb300", "", "gb200"])
+def test_a_gpu_whose_name_no_table_has(put: Put, gpu: str):
+    put([norm(2.0, 1), norm(2.0, 8)])
+    assert grid(NORM, gpu=gpu) is None
+
+
 @given(
     st.lists(st.tuples(st.integers(1, 4096), st.floats(0.5, 1e4)), min_size=2, max_size=12,
              unique_by=lambda point: point[0]),
