@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
     from aisim_v41.estimators.compare import compare
     from aisim_v41.estimators.entry import compile, estimate
-    from aisim_v41.estimators.fpm_tables import load_fpm
+    from aisim_v41.estimators.fpm.tables import load_fpm
     from aisim_v41.estimators.result import Estimate
     from aisim_v41.hardware import Hardware, load_hardware
     from aisim_v41.memory.capacity import capacity
@@ -55,10 +55,10 @@ _HOME = {
     "chunked": "plan.request",
     "compare": "estimators.compare",
     "compile": "estimators.entry",
-    "coverage": "estimators.op_coverage",
+    "coverage": "estimators.op.coverage",
     "estimate": "estimators.entry",
     "ledger": "plan.ledger",
-    "load_fpm": "estimators.fpm_tables",
+    "load_fpm": "estimators.fpm.tables",
     "load_hardware": "hardware",
     "load_model": "model.load",
     "policy": "plan.policy",

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import aisim_v41 as aisim
-from aisim_v41.estimators.fpm import Fpm
+from aisim_v41.estimators.fpm.estimator import Fpm
 from aisim_v41.forwards.store import publish_table, read_table
 from benchmarks.figures import Figure, best
 from benchmarks.worlds.evaluate import fitted, op_of, setting, table_of

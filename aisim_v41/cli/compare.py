@@ -25,7 +25,7 @@ from aisim_v41.cli.options import (
 )
 from aisim_v41.cli.output import print_json, print_table, print_text
 from aisim_v41.estimators.compare import compare as side_by_side
-from aisim_v41.estimators.op_coverage import coverage as what_is_known
+from aisim_v41.estimators.op.coverage import coverage as what_is_known
 from aisim_v41.hardware import Hardware, load_hardware
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.plan import Plan

@@ -30,8 +30,8 @@ from aisim_v41.resources import names
 from aisim_v41.units import MILLISECOND
 
 if TYPE_CHECKING:
-    from aisim_v41.estimators.fpm import Fpm
-    from aisim_v41.estimators.fpm_prediction import Prediction
+    from aisim_v41.estimators.fpm.estimator import Fpm
+    from aisim_v41.estimators.fpm.prediction import Prediction
     from aisim_v41.forwards.records import StepRecord
     from aisim_v41.forwards.table import StepTable
 
@@ -136,7 +136,7 @@ def report(
 
 def _fitted(target: str, identity: str | None, regime: str | None, model: str) -> Fpm:
     """The fitted table that a command is about."""
-    from aisim_v41.estimators.fpm_tables import load_fpm
+    from aisim_v41.estimators.fpm.tables import load_fpm
     from aisim_v41.forwards.store import read_table
 
     chosen: str | Path | None = identity
@@ -180,7 +180,7 @@ def predict(
     The identity is that of --tp (4), --engine (sglang), --decoder-replay (both) and --set; or the
     one that --identity names, if none of those is given.
     """
-    from aisim_v41.estimators.fpm_tables import load_fpm
+    from aisim_v41.estimators.fpm.tables import load_fpm
 
     requests = requests_from(prefill, decode, verify)
     load = partial(

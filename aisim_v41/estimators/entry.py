@@ -7,9 +7,9 @@ from typing import Protocol, runtime_checkable
 
 from aisim_v41.errors import InvalidInputError, OutOfRangeError, UnsupportedPlanError
 from aisim_v41.estimators.compiled import CompiledSol, CompiledStep
-from aisim_v41.estimators.fpm_tables import MeasuredForwards, fpm_of
-from aisim_v41.estimators.op import Op
-from aisim_v41.estimators.op_builds import CompiledBuild
+from aisim_v41.estimators.fpm.tables import MeasuredForwards, fpm_of
+from aisim_v41.estimators.op.builds import CompiledBuild
+from aisim_v41.estimators.op.estimator import Op
 from aisim_v41.estimators.result import Estimate
 from aisim_v41.estimators.sol import Sol
 from aisim_v41.hardware import Hardware

@@ -22,10 +22,10 @@ from aisim_v41.estimators.encode_result import (
     Ranks,
 )
 from aisim_v41.estimators.messages import link_bandwidth
-from aisim_v41.estimators.op import MOST_ERROR
-from aisim_v41.estimators.op_compiled import ENGINE_OF_POLICY
-from aisim_v41.estimators.op_evidence import KernelEvidence, evidence_of
-from aisim_v41.estimators.op_laws import Binding, Routing, bindings_of
+from aisim_v41.estimators.op.compiled import ENGINE_OF_POLICY
+from aisim_v41.estimators.op.estimator import MOST_ERROR
+from aisim_v41.estimators.op.evidence import KernelEvidence, evidence_of
+from aisim_v41.estimators.op.laws import Binding, Routing, bindings_of
 from aisim_v41.estimators.resources import Resource, price
 from aisim_v41.evidence.calibration import Calibration, load_calibration
 from aisim_v41.evidence.laws import LawKind

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aisim_v41.estimators.fpm import Fpm
+from aisim_v41.estimators.fpm.estimator import Fpm
 from aisim_v41.evidence.forwards.fit import ForwardFit
 from aisim_v41.evidence.forwards.fit import LeftOut as LeftOutRows
 from aisim_v41.evidence.forwards.physical import LEDGER_PRIOR

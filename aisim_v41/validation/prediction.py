@@ -15,10 +15,10 @@ from math import fsum, hypot, sqrt
 
 from aisim_v41.errors import MissingProfileError, OutOfRangeError, UnsupportedPlanError
 from aisim_v41.estimators.compiled import CompiledStep
-from aisim_v41.estimators.eager_modules import eager_modules
 from aisim_v41.estimators.entry import compile as compile_step
 from aisim_v41.estimators.entry import estimate
-from aisim_v41.estimators.op import OpForward
+from aisim_v41.estimators.op.eager_modules import eager_modules
+from aisim_v41.estimators.op.estimator import OpForward
 from aisim_v41.estimators.result import Estimate
 from aisim_v41.hardware import Hardware
 from aisim_v41.model.description import Model

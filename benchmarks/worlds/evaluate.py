@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 import aisim_v41 as aisim
-from aisim_v41.estimators.fpm import Fpm, Prediction
+from aisim_v41.estimators.fpm.estimator import Fpm, Prediction
 from aisim_v41.forwards.identity import Build, Identity
 from aisim_v41.forwards.records import StepRecord
 from aisim_v41.forwards.table import StepTable

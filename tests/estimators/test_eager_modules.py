@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from aisim_v41.errors import AisimError, MissingProfileError, OutOfRangeError, UnsupportedPlanError
-from aisim_v41.estimators.eager_modules import MEASURED, EagerModules, eager_modules
 from aisim_v41.estimators.entry import estimate
+from aisim_v41.estimators.op.eager_modules import MEASURED, EagerModules, eager_modules
 from aisim_v41.evidence.host_calls import load_host_calls
 from aisim_v41.hardware import load_hardware
 from aisim_v41.model.parallel import Parallel

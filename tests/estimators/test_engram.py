@@ -18,8 +18,8 @@ from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
 from aisim_v41.estimators.deliveries import deliveries
 from aisim_v41.estimators.engram import break_even, engram
 from aisim_v41.estimators.engram_sources import host_rate
-from aisim_v41.estimators.fpm_terms import FAMILIES, FamilyTerms
-from aisim_v41.estimators.op_builds import compiled_build
+from aisim_v41.estimators.fpm.terms import FAMILIES, FamilyTerms
+from aisim_v41.estimators.op.builds import compiled_build
 from aisim_v41.plan.engram_hash import engram_hash
 from aisim_v41.plan.engram_rows import count_rows
 from aisim_v41.plan.engram_text import RequestText, chunks

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aisim_v41.estimators.entry import estimate
-from aisim_v41.estimators.op_compiled import CompiledOp, compiled_op
+from aisim_v41.estimators.op.compiled import CompiledOp, compiled_op
 from aisim_v41.estimators.result import Estimate
 from aisim_v41.evidence.calibration import Launch, load_calibration
 from aisim_v41.evidence.host_calls import HostCalls, load_host_calls

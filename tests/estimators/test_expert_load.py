@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from aisim_v41.estimators.expert_load import FEWER, MORE, load_span
-from aisim_v41.estimators.op import Op
-from aisim_v41.estimators.op_compiled import compiled_op
+from aisim_v41.estimators.op.compiled import compiled_op
+from aisim_v41.estimators.op.estimator import Op
+from aisim_v41.estimators.op.expert_load import FEWER, MORE, load_span
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.plan import Plan
 from aisim_v41.plan.policy import policy

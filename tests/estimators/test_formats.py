@@ -10,7 +10,7 @@ import aisim_v41 as aisim
 from aisim_v41.arithmetic import Arithmetic
 from aisim_v41.errors import UnsupportedPlanError
 from aisim_v41.estimators.compiled import compiled_sol
-from aisim_v41.estimators.op_compiled import compiled_op
+from aisim_v41.estimators.op.compiled import compiled_op
 from aisim_v41.forwards.execution import execution_of, setting_of
 from aisim_v41.memory import capacity
 from aisim_v41.model.precision import precision

@@ -21,8 +21,8 @@ from aisim_v41.errors import (
     SchemaError,
     UnsupportedPlanError,
 )
-from aisim_v41.estimators.fpm import Fpm
-from aisim_v41.estimators.fpm_tables import load_fpm
+from aisim_v41.estimators.fpm.estimator import Fpm
+from aisim_v41.estimators.fpm.tables import load_fpm
 from aisim_v41.forwards.identity import Build, Identity
 from aisim_v41.forwards.records import StepRecord, StepTotals
 from aisim_v41.forwards.store import find_tables, publish_table

@@ -11,8 +11,8 @@ import pytest
 
 import aisim_v41 as aisim
 from aisim_v41.errors import InvalidInputError, UnsupportedPlanError
-from aisim_v41.estimators.fpm import Fpm
-from aisim_v41.estimators.fpm_tables import load_fpm
+from aisim_v41.estimators.fpm.estimator import Fpm
+from aisim_v41.estimators.fpm.tables import load_fpm
 from aisim_v41.forwards.identity import Build, Identity
 from aisim_v41.forwards.records import StepRecord
 from aisim_v41.forwards.table import StepTable

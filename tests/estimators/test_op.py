@@ -12,10 +12,10 @@ from hypothesis import given, settings
 
 from aisim_v41.estimators.compare import compare
 from aisim_v41.estimators.entry import estimate
-from aisim_v41.estimators.op import Op
-from aisim_v41.estimators.op_builds import compiled_build
-from aisim_v41.estimators.op_compiled import CompiledOp, compiled_op, serial
-from aisim_v41.estimators.op_evidence import Tag
+from aisim_v41.estimators.op.builds import compiled_build
+from aisim_v41.estimators.op.compiled import CompiledOp, compiled_op, serial
+from aisim_v41.estimators.op.estimator import Op
+from aisim_v41.estimators.op.evidence import Tag
 from aisim_v41.estimators.result import Estimate
 from aisim_v41.estimators.sol import Sol
 from aisim_v41.model.parallel import Parallel

@@ -9,9 +9,9 @@ import pytest
 
 from aisim_v41.errors import UnsupportedPlanError
 from aisim_v41.estimators.entry import compile, estimate
-from aisim_v41.estimators.op_builds import CompiledBuild, compiled_build
-from aisim_v41.estimators.op_compiled import CompiledOp
-from aisim_v41.estimators.op_coverage import coverage
+from aisim_v41.estimators.op.builds import CompiledBuild, compiled_build
+from aisim_v41.estimators.op.compiled import CompiledOp
+from aisim_v41.estimators.op.coverage import coverage
 from aisim_v41.estimators.sol import Sol
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.ops.graph import Par, tasks_of

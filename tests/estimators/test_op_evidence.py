@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aisim_v41.errors import InvalidInputError, OutOfRangeError
-from aisim_v41.estimators import op_compiled
 from aisim_v41.estimators.entry import estimate
-from aisim_v41.estimators.op_compiled import CompiledOp, compiled_op
-from aisim_v41.estimators.op_coverage import COLUMNS, coverage
-from aisim_v41.estimators.op_curves import EVERY_ROW
-from aisim_v41.estimators.op_evidence import EXTRAPOLATION_PENALTY, Kernel
+from aisim_v41.estimators.op import compiled as op_compiled
+from aisim_v41.estimators.op.compiled import CompiledOp, compiled_op
+from aisim_v41.estimators.op.coverage import COLUMNS, coverage
+from aisim_v41.estimators.op.curves import EVERY_ROW
+from aisim_v41.estimators.op.evidence import EXTRAPOLATION_PENALTY, Kernel
 from aisim_v41.evidence.measured import LEAST_ERROR
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.ledger import ledger

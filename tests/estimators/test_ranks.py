@@ -217,7 +217,7 @@ def test_the_band_holds_ranks_that_meet_in_every_layer():
 
 def test_a_method_of_one_rank_says_so():
     """Measured forwards stand for ranks that do the same; others are refused, not left open."""
-    from aisim_v41.estimators.fpm_tables import load_fpm
+    from aisim_v41.estimators.fpm.tables import load_fpm
 
     fpm = load_fpm("gb300", identity="sglang-tp4-replay_off")
     for asked in (lambda: fpm.priced_ranks([], one_step=True), lambda: fpm.on(fpm.parallel)):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import aisim_v41 as aisim
-from aisim_v41.estimators.fpm import Fpm
+from aisim_v41.estimators.fpm.estimator import Fpm
 from aisim_v41.forwards.identity import Build, Identity
 from aisim_v41.forwards.records import StepRecord, StepTotals
 from aisim_v41.forwards.table import StepTable

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import aisim_v41 as aisim
-from aisim_v41.estimators.eager_modules import eager_modules
+from aisim_v41.estimators.op.eager_modules import eager_modules
 from aisim_v41.forwards.store import find_tables
 from aisim_v41.validation.errors import Standing, run_error_table
 

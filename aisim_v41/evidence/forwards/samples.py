@@ -1,6 +1,6 @@
 """Measured forwards as arrays: what was measured, what it was made of, and where it lies.
 
-The rows of a fit. They come from a table and the ledger (`aisim_v41.estimators.fpm_samples`);
+The rows of a fit. They come from a table and the ledger (`aisim_v41.estimators.fpm.samples`);
 nothing here knows of requests, files or GPUs.
 """
 

@@ -2,7 +2,7 @@
 
 Steps with a prefill run their kernels one after another; others let side streams overlap where the
 engine has them, a block never being shorter than its share of any one resource. How a task gets its
-price: `aisim_v41.estimators.op_prices`.
+price: `aisim_v41.estimators.op.prices`.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import numpy.typing as npt
 
 from aisim_v41.estimators.compiled import CompiledGraph, CompiledStep, Floats
 from aisim_v41.estimators.execution import HostPath
-from aisim_v41.estimators.op_cases import Rank, case_of
-from aisim_v41.estimators.op_evidence import (
+from aisim_v41.estimators.op.cases import Rank, case_of
+from aisim_v41.estimators.op.evidence import (
     Kernel,
     KernelEvidence,
     evidence_of,
     with_collected,
 )
-from aisim_v41.estimators.op_formats import foreign_format
-from aisim_v41.estimators.op_inventory import as_built, on_streams, policy_of
-from aisim_v41.estimators.op_laws import Routing, bindings_of
-from aisim_v41.estimators.op_prices import TaskPrices
-from aisim_v41.estimators.op_program import composition
+from aisim_v41.estimators.op.formats import foreign_format
+from aisim_v41.estimators.op.inventory import as_built, on_streams, policy_of
+from aisim_v41.estimators.op.laws import Routing, bindings_of
+from aisim_v41.estimators.op.prices import TaskPrices
+from aisim_v41.estimators.op.program import composition
 from aisim_v41.estimators.program import whole_blocks
 from aisim_v41.evidence.calibration import Calibration, load_calibration
 from aisim_v41.hardware import Hardware

@@ -18,7 +18,7 @@ from aisim_v41.plan.plan import Plan
 from aisim_v41.plan.policy import RuntimePolicy
 
 if TYPE_CHECKING:
-    from aisim_v41.estimators.fpm import Fpm
+    from aisim_v41.estimators.fpm.estimator import Fpm
     from aisim_v41.forwards.table import StepTable
 
 DEFAULT_MODEL = "deepseek-v4.1-flash"
@@ -76,7 +76,7 @@ def load_fpm(
         >>> measured.predict([Request(new_tokens=1, prefix_tokens=700, kind="decode")]).source
         'interpolated'
     """
-    from aisim_v41.estimators.fpm import Fpm
+    from aisim_v41.estimators.fpm.estimator import Fpm
 
     gpu = load_hardware(hardware) if isinstance(hardware, str) else hardware
     if not isinstance(gpu, Hardware):
@@ -117,7 +117,7 @@ class _Itself:
 
 @lru_cache(maxsize=16)
 def _fitted(itself: _Itself, model: Model, hardware: Hardware, extrapolate: bool) -> Fpm:
-    from aisim_v41.estimators.fpm import Fpm
+    from aisim_v41.estimators.fpm.estimator import Fpm
 
     return Fpm(itself.table, model, hardware, extrapolate=extrapolate)
 

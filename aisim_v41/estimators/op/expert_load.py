@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from aisim_v41.estimators.op_builds import CompiledBuild
+from aisim_v41.estimators.op.builds import CompiledBuild
 from aisim_v41.plan.compatibility import pack
 from aisim_v41.plan.ledger import ledger_program
 from aisim_v41.plan.plan import forward_passes

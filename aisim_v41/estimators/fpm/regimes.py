@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from aisim_v41.errors import UnsupportedPlanError
-from aisim_v41.estimators.fpm_samples import MeasuredSteps
+from aisim_v41.estimators.fpm.samples import MeasuredSteps
 from aisim_v41.evidence.forwards.regimes import Regime, find_regimes
 from aisim_v41.units import MILLISECOND
 

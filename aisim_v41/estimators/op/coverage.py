@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from aisim_v41.estimators.compiled import Floats
-from aisim_v41.estimators.op import op_forwards
-from aisim_v41.estimators.op_builds import compiled_build
-from aisim_v41.estimators.op_cases import PER_ROW
-from aisim_v41.estimators.op_compiled import CompiledOp
-from aisim_v41.estimators.op_evidence import Kernel
-from aisim_v41.estimators.op_laws import Feature
+from aisim_v41.estimators.op.builds import compiled_build
+from aisim_v41.estimators.op.cases import PER_ROW
+from aisim_v41.estimators.op.compiled import CompiledOp
+from aisim_v41.estimators.op.estimator import op_forwards
+from aisim_v41.estimators.op.evidence import Kernel
+from aisim_v41.estimators.op.laws import Feature
 from aisim_v41.hardware import Hardware
 from aisim_v41.plan.ledger import ledger
 from aisim_v41.plan.plan import Plan

@@ -13,7 +13,7 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from aisim_v41.estimators.fpm_features import RANGES
+from aisim_v41.estimators.fpm.features import RANGES
 from aisim_v41.evidence.forwards.samples import Floats
 
 Verdict = Literal["inside", "edge", "outside"]

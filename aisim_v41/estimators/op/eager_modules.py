@@ -14,7 +14,7 @@ from typing import Final, Literal, NoReturn
 
 from aisim_v41.errors import UnsupportedPlanError
 from aisim_v41.estimators.execution import host_form
-from aisim_v41.estimators.op_compiled import compiled_op
+from aisim_v41.estimators.op.compiled import compiled_op
 from aisim_v41.evidence.modules import (
     ModuleStep,
     ModuleTime,

@@ -1,7 +1,7 @@
 """OP: the time of a plan from measured and calibrated operators, with its evidence shown.
 
 Every task is priced by the best law there is for its kind of kernel
-(`aisim_v41.estimators.op_laws`) and composed over the same graph as SOL. The answer says which
+(`aisim_v41.estimators.op.laws`) and composed over the same graph as SOL. The answer says which
 share of its time rests on what, and how far it may be off.
 """
 
@@ -17,10 +17,10 @@ import numpy as np
 
 from aisim_v41.estimators.breakdown import Breakdown
 from aisim_v41.estimators.compiled import Floats, compiled_sol
-from aisim_v41.estimators.expert_load import load_span
-from aisim_v41.estimators.op_builds import CompiledBuild, compiled_build
-from aisim_v41.estimators.op_compiled import CompiledOp
-from aisim_v41.estimators.op_evidence import Kernel
+from aisim_v41.estimators.op.builds import CompiledBuild, compiled_build
+from aisim_v41.estimators.op.compiled import CompiledOp
+from aisim_v41.estimators.op.evidence import Kernel
+from aisim_v41.estimators.op.expert_load import load_span
 from aisim_v41.estimators.resources import RESOURCES
 from aisim_v41.estimators.result import Estimate
 from aisim_v41.estimators.sol import assumptions, deciding_rank, sol_bounds

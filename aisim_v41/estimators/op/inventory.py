@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from aisim_v41.estimators.op_laws import Binding, Feature
+from aisim_v41.estimators.op.laws import Binding, Feature
 from aisim_v41.evidence.laws import LawKind
 from aisim_v41.ops.graph import Fed, Node, Seq, fed, inline, par, seq, tasks_of
 from aisim_v41.ops.operator import Task

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from aisim_v41.estimators.compiled import Floats
-from aisim_v41.estimators.fpm_features import RANGES, marks_of, place_of
-from aisim_v41.estimators.fpm_terms import FamilyTerms
+from aisim_v41.estimators.fpm.features import RANGES, marks_of, place_of
+from aisim_v41.estimators.fpm.terms import FamilyTerms
 from aisim_v41.evidence.forwards.flags import NORMAL
 from aisim_v41.evidence.forwards.samples import AXES, NO_ORDER, Places, Samples, Terms, numbered
 from aisim_v41.forwards.records import StepRecord

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from aisim_v41.arithmetic import Arithmetic
 from aisim_v41.estimators.messages import bytes_by_level, domains_of
+from aisim_v41.estimators.op.transfers import transfer_law
 from aisim_v41.estimators.resources import Price, Resource
-from aisim_v41.estimators.transfers import transfer_law
 from aisim_v41.evidence.calibration import CalibratedLaw
 from aisim_v41.evidence.features import BF16_BYTES, HYPER_PASSES, HyperPart
 from aisim_v41.evidence.laws import LawKind

@@ -18,14 +18,14 @@ import numpy as np
 
 from aisim_v41.errors import InvalidInputError, OutOfRangeError, SchemaError, UnsupportedPlanError
 from aisim_v41.estimators.compiled import CompiledSol, CompiledStep, Floats, compiled_sol, listed
-from aisim_v41.estimators.fpm_domain import INSIDE, VERDICTS, Domain, MeasuredDomain
-from aisim_v41.estimators.fpm_features import hashes_of, marks_of, place_of, places_of
-from aisim_v41.estimators.fpm_forward import whole_estimate
-from aisim_v41.estimators.fpm_prediction import Prediction, Source, between, in_turn
-from aisim_v41.estimators.fpm_regimes import Known, known_steps, of_regime, regimes_of
-from aisim_v41.estimators.fpm_samples import MeasuredSteps, measured_steps
-from aisim_v41.estimators.fpm_terms import FamilyTerms
-from aisim_v41.estimators.op_builds import compiled_build
+from aisim_v41.estimators.fpm.domain import INSIDE, VERDICTS, Domain, MeasuredDomain
+from aisim_v41.estimators.fpm.features import hashes_of, marks_of, place_of, places_of
+from aisim_v41.estimators.fpm.forward import whole_estimate
+from aisim_v41.estimators.fpm.prediction import Prediction, Source, between, in_turn
+from aisim_v41.estimators.fpm.regimes import Known, known_steps, of_regime, regimes_of
+from aisim_v41.estimators.fpm.samples import MeasuredSteps, measured_steps
+from aisim_v41.estimators.fpm.terms import FamilyTerms
+from aisim_v41.estimators.op.builds import compiled_build
 from aisim_v41.estimators.result import Estimate
 from aisim_v41.evidence.forwards.fit import ForwardFit, fit_forwards
 from aisim_v41.evidence.forwards.online import Correction

@@ -1,6 +1,6 @@
 """What a forward is made of, for the fit of whole forwards: host, and kernels by family.
 
-The seconds of families are OP's (`aisim_v41.estimators.op_compiled`): from the ledger, filled up to
+The seconds of families are OP's (`aisim_v41.estimators.op.compiled`): from the ledger, filled up to
 captured sizes, by the build's kernels for that many rows. Where kernels overlap, each family is
 shortened alike, so that the families add up to OP's time. Beside them stand the resources of each
 family at peak, linear in the ledger: products of a tensor or scalar unit, bytes of memory, bytes on
@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 
 from aisim_v41.estimators.compiled import Floats
-from aisim_v41.estimators.op_builds import PREFILL, CompiledBuild
-from aisim_v41.estimators.op_compiled import CompiledOp
+from aisim_v41.estimators.op.builds import PREFILL, CompiledBuild
+from aisim_v41.estimators.op.compiled import CompiledOp
 from aisim_v41.estimators.program import whole_blocks
 from aisim_v41.estimators.resources import RESOURCES, Resource
 from aisim_v41.evidence.forwards.samples import Terms

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from aisim_v41.estimators.op_evidence import KernelEvidence
+from aisim_v41.estimators.op.evidence import KernelEvidence
 from aisim_v41.evidence.laws import REGIMES, LawKind
 
 Floats = npt.NDArray[np.float64]

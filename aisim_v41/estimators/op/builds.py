@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from aisim_v41.estimators.compiled import Floats
-from aisim_v41.estimators.op_compiled import CapturedStep, CompiledOp, compiled_op
+from aisim_v41.estimators.op.compiled import CapturedStep, CompiledOp, compiled_op
 from aisim_v41.hardware import Hardware
 from aisim_v41.model.description import Model
 from aisim_v41.model.earlier import require_step_model

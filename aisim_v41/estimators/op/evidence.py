@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from aisim_v41.errors import InvalidInputError, MissingProfileError
-from aisim_v41.estimators.op_cases import PER_ROW, KernelCase
-from aisim_v41.estimators.op_laws import Binding, Feature
+from aisim_v41.estimators.op.cases import PER_ROW, KernelCase
+from aisim_v41.estimators.op.laws import Binding, Feature
 from aisim_v41.evidence.calibration import CalibratedLaw, Calibration
 from aisim_v41.evidence.collected import CollectedGrid, collected_grid, key_of
 from aisim_v41.evidence.laws import FloatArray, LawKind

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aisim_v41.estimators.op_laws import Binding, Feature
+from aisim_v41.estimators.op.laws import Binding, Feature
 from aisim_v41.evidence.collected import Asked
 from aisim_v41.evidence.laws import LawKind
 from aisim_v41.model.cache_rows import CacheRows

@@ -1,7 +1,7 @@
 """Seconds of every task of a graph from its evidence, for one step or for many.
 
 Tasks that take the same for any counts are priced once. Those that one number of rows decides are
-tabulated (`aisim_v41.estimators.op_curves`), streaming kernels are linear forms of the ledger, and
+tabulated (`aisim_v41.estimators.op.curves`), streaming kernels are linear forms of the ledger, and
 laws of one kind are evaluated together for the rest, so that a step costs a few dozen array
 operations.
 """
@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from aisim_v41.estimators.compiled import CompiledGraph, Floats
-from aisim_v41.estimators.op_curves import row_curves
-from aisim_v41.estimators.op_evidence import Kernel, KernelEvidence
-from aisim_v41.estimators.op_laws import Feature
+from aisim_v41.estimators.op.curves import row_curves
+from aisim_v41.estimators.op.evidence import Kernel, KernelEvidence
+from aisim_v41.estimators.op.laws import Feature
 from aisim_v41.evidence.laws import LAWS, LawKind
 from aisim_v41.plan.columns import ACTIVITY, Column
 

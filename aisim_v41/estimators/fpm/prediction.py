@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from aisim_v41.estimators.fpm_domain import VERDICTS, Domain
+from aisim_v41.estimators.fpm.domain import VERDICTS, Domain
 from aisim_v41.forwards.records import StepRecord
 from aisim_v41.units import MILLISECOND
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from aisim_v41.estimators.breakdown import Breakdown
 from aisim_v41.estimators.compiled import CompiledGraph, Floats, compiled_sol
-from aisim_v41.estimators.fpm_prediction import Prediction
-from aisim_v41.estimators.op import OpForward, op_forwards
-from aisim_v41.estimators.op_builds import compiled_build
+from aisim_v41.estimators.fpm.prediction import Prediction
+from aisim_v41.estimators.op.builds import compiled_build
+from aisim_v41.estimators.op.estimator import OpForward, op_forwards
 from aisim_v41.estimators.resources import RESOURCES
 from aisim_v41.estimators.result import Estimate
 from aisim_v41.estimators.sol import assumptions, sol_bounds
@@ -28,7 +28,7 @@ from aisim_v41.plan.ledger import ledger
 from aisim_v41.plan.plan import Plan
 
 if TYPE_CHECKING:
-    from aisim_v41.estimators.fpm import Fpm
+    from aisim_v41.estimators.fpm.estimator import Fpm
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""FPM: whole measured forwards, for exactly what was measured (docs/fpm.md)."""
