@@ -33,7 +33,7 @@ def imports() -> dict[str, set[str]]:
         for name in imported(path):
             first, _, rest = name.partition(".")
             target = room_of(rest.partition(".")[0])
-            if first == "aisim_v41" and target in {own, *BASE} or first != "aisim_v41":
+            if (first == "aisim_v41" and target in {own, *BASE}) or first != "aisim_v41":
                 continue
             if (own, target) not in ANSWERS:
                 targets.add(target)
@@ -72,11 +72,8 @@ def drawn() -> dict[str, set[str]]:
 
 def picture() -> str:
     arrows = shortest(imports())
-    lines = [
-        f"    {own} --> {' & '.join(sorted(targets))}"
-        for own, targets in sorted(arrows.items(), key=lambda one: (-len(below(arrows, one[0])), one))
-        if targets
-    ]
+    downwards = sorted(arrows, key=lambda own: (-len(below(arrows, own)), own))
+    lines = [f"    {own} --> {' & '.join(sorted(arrows[own]))}" for own in downwards if arrows[own]]
     return "\n".join(["```mermaid", "flowchart TD", *lines, "```"])
 
 
