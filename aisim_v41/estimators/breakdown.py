@@ -122,14 +122,26 @@ class Breakdown:
         as "shared <resource>"; what kernels wait for an eager host as "host".
         """
         path: dict[str, float] = defaultdict(float)
-        for forward in self.forwards:
-            for name, seconds in _path_of(
-                forward, forward.arranged(forward.compiled.graph), {}
-            ).items():
-                path[name] += forward.times * seconds
-            if forward.waits_s:
-                path["host"] += forward.times * forward.waits_s
+        for part in self.paths().values():
+            for name, seconds in part.items():
+                path[name] += seconds
         return dict(sorted(path.items(), key=lambda item: -item[1]))
+
+    def paths(self) -> dict[str, dict[str, float]]:
+        """`path` of the model's own forward and, where steps speculate, of the draft pass [s]."""
+        target: dict[str, float] = defaultdict(float)
+        draft: dict[str, float] = defaultdict(float)
+        for forward in self.forwards:
+            compiled = forward.compiled
+            for node, path in ((compiled.target, target), (compiled.drafting, draft)):
+                if node is not None:
+                    for name, seconds in _path_of(forward, forward.arranged(node), {}).items():
+                        path[name] += forward.times * seconds
+            if forward.waits_s:
+                target["host"] += forward.times * forward.waits_s
+        if all(forward.compiled.drafting is None for forward in self.forwards):
+            return {"target": dict(target)}
+        return {"target": dict(target), "draft": dict(draft)}
 
     def parts(self) -> dict[str, float]:
         """The model's own forward and, where steps speculate, the draft pass after it [s]."""

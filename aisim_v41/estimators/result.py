@@ -12,6 +12,7 @@ from aisim_v41.units import MILLISECOND
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
     from aisim_v41.hardware import Hardware
     from aisim_v41.memory import StepMemory
@@ -161,6 +162,16 @@ class Estimate:
 
         columns = ["forward", "layer", "operator", "lane", "start_ms", "end_ms", "bound"]
         return pd.DataFrame(list(timeline(self.breakdown.forwards)), columns=columns)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Where the time goes, as `aisim_v41.pictures.breakdown`; needs the extra ``plots``.
+
+        Raises:
+            MissingProfileError: matplotlib is not installed.
+        """
+        from aisim_v41.pictures import breakdown
+
+        return breakdown(self, ax)
 
     def explain(self) -> str:
         """The answer and its reasons on one screen."""

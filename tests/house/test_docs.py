@@ -26,6 +26,7 @@ from aisim_v41.plan.counts import Count
 from aisim_v41.plan.policy import RuntimePolicy, policy, preset_names
 from aisim_v41.plan.spans import Region
 from aisim_v41.reading import read_mapping
+from tests.house.test_imports import EXCEPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -174,7 +175,8 @@ def test_imports_go_one_way_as_the_page_says():
     for place, name in enumerate(order):
         for path in (ROOT / "aisim_v41" / name).rglob("*.py"):
             used = set(re.findall(r"\baisim_v41\.(\w+)[\w.]* import", path.read_text("utf-8")))
-            assert used & set(order[place + 1 :]) == set(), shown(path)
+            known = {target for file, target in EXCEPTIONS if shown(path) == f"aisim_v41/{file}"}
+            assert used & set(order[place + 1 :]) - known == set(), shown(path)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=shown)

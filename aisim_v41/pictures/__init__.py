@@ -1,0 +1,11 @@
+"""Pictures (docs/pictures.md): each takes what the library returns and optional axes, and returns
+the axes. None shows itself; each says its units, source and assumptions.
+
+Needs matplotlib, the extra ``plots``, which is imported when something is drawn.
+"""
+
+from aisim_v41.pictures.canvas import look, save
+from aisim_v41.pictures.layers import layer_map, token_map
+from aisim_v41.pictures.steps import breakdown, timeline
+
+__all__ = ["breakdown", "layer_map", "look", "save", "timeline", "token_map"]

@@ -1,0 +1,187 @@
+"""What all pictures share: where they are drawn, what stands below them, and how they are kept.
+
+Needs matplotlib, the extra ``plots``; it is imported when something is drawn. Text and axes take
+their colours from matplotlib's own settings, so that a picture fits the page that it is drawn for;
+`look` sets them for a light or a dark one.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from aisim_v41.errors import InvalidInputError, MissingProfileError, nearest
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Look = Literal["light", "dark"]
+FORMATS = (".png", ".svg", ".pdf")
+DOTS_PER_INCH = 130
+SMALL, PLAIN = 7.0, 9.0
+"""Sizes of text [points]."""
+CAPTION = "caption"
+"""Mark (``gid``) of the text that says what a picture assumes."""
+_LETTER_POINTS = 0.52 * SMALL
+"""Mean width of a letter of a caption [points]."""
+_PAPER = {"light": "#ffffff", "dark": "#16181d"}
+_INK = {"light": "#1d2127", "dark": "#e4e7eb"}
+_FAINT = {"light": "#dcdfe3", "dark": "#343941"}
+
+
+def settings(look: Look) -> dict[str, Any]:
+    """Settings of matplotlib for a page.
+
+    Raises:
+        InvalidInputError: neither light nor dark.
+    """
+    if look not in _PAPER:
+        raise InvalidInputError(f"look {look!r}; {nearest(str(look), _PAPER)}")
+    paper, ink = _PAPER[look], _INK[look]
+    inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    papered = ("figure.facecolor", "axes.facecolor", "savefig.facecolor", "legend.facecolor")
+    return {
+        **dict.fromkeys(inked, ink),
+        **dict.fromkeys(papered, paper),
+        "grid.color": _FAINT[look],
+        "svg.hashsalt": "aisim-v41",
+        "svg.fonttype": "path",
+    }
+
+
+@contextmanager
+def look(name: Look) -> Iterator[None]:
+    """Pictures drawn inside are for a light or a dark page.
+
+    Raises:
+        InvalidInputError: neither.
+        MissingProfileError: matplotlib is not installed.
+    """
+    chosen = settings(name)
+    require()
+    import matplotlib as mpl
+
+    with mpl.rc_context(chosen):  # type: ignore[arg-type]
+        yield
+
+
+def require() -> None:
+    """Say what to install where matplotlib is missing.
+
+    Raises:
+        MissingProfileError: it is.
+    """
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        raise MissingProfileError(
+            "a picture needs matplotlib, which is not installed; pip install 'aisim-v41[plots]'"
+        ) from None
+
+
+def axes(given: Axes | None, width: float, height: float) -> Axes:
+    """The axes to draw into: those given, or those of a new figure of pyplot [inches].
+
+    Raises:
+        InvalidInputError: what was given are no axes.
+        MissingProfileError: matplotlib is not installed.
+    """
+    require()
+    if given is None:
+        from matplotlib import pyplot
+
+        drawn, made = pyplot.subplots(
+            figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained"
+        )
+        drawn.get_layout_engine().set(w_pad=0.1, h_pad=0.1)  # type: ignore[union-attr,call-arg]
+        return made
+    from matplotlib.axes import Axes
+
+    if not isinstance(given, Axes):
+        raise InvalidInputError(
+            f"ax = {given!r}: must be axes of matplotlib, not {type(given).__name__}"
+        )
+    return given
+
+
+def finish(ax: Axes, *, title: str, caption: str, grid: Literal["x", "y", "both", ""] = "") -> Axes:
+    """Title, what is assumed, and a quiet frame."""
+    ax.set_title(title, fontsize=PLAIN + 1, loc="left")
+    ax.spines[["top", "right"]].set_visible(False)
+    if grid:
+        ax.grid(axis=grid, linewidth=0.5)
+    ax.set_axisbelow(True)
+    ax.tick_params(labelsize=PLAIN - 1)
+    ax.xaxis.label.set_fontsize(PLAIN)
+    ax.yaxis.label.set_fontsize(PLAIN)
+    write_caption(ax, caption)
+    return ax
+
+
+def write_caption(ax: Axes, caption: str) -> None:
+    """Text below the label of the axis across, as wide as the axes."""
+    wide_points = 72.0 * ax.get_position().width * ax.get_figure(root=True).get_figwidth()  # type: ignore[union-attr]
+    letters = max(40, int(wide_points / _LETTER_POINTS))
+    lines = [part for line in caption.split("\n") for part in textwrap.wrap(line, letters)]
+    ax.annotate(
+        "\n".join(lines),
+        xy=(0.0, 0.0),
+        xycoords=("axes fraction", ax.xaxis.label),
+        xytext=(0.0, -5.0),
+        textcoords="offset points",
+        va="top",
+        ha="left",
+        fontsize=SMALL,
+        alpha=0.75,
+        gid=CAPTION,
+        annotation_clip=False,
+    )
+
+
+def caption_of(ax: Axes) -> str:
+    """What a picture says that it assumes."""
+    told = (text.get_text() for text in ax.texts if text.get_gid() == CAPTION)
+    return " ".join(" ".join(told).split())
+
+
+def legend_of(ax: Axes, colours: Mapping[str, str], **options: Any) -> None:
+    """A key of coloured patches beside the axes, to the right."""
+    from matplotlib.patches import Patch
+
+    handles = [Patch(facecolor=colour, label=name) for name, colour in colours.items()]
+    place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} | options
+    ax.legend(handles=handles, fontsize=PLAIN - 1, frameon=False, **place)
+
+
+def paper(ax: Axes) -> Any:
+    """Colour behind the axes: edges of neighbours are drawn in it."""
+    return ax.get_facecolor()
+
+
+def check_path(path: Path) -> None:
+    """Refuse a name under which no picture could be written, before any work is done for it.
+
+    Raises:
+        InvalidInputError: a name of another kind, or a folder that does not exist.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise InvalidInputError(f"figure {path}: its name must end in {', '.join(FORMATS)}")
+    if not path.parent.is_dir():
+        raise InvalidInputError(f"figure {path}: there is no folder {path.parent}")
+
+
+def save(drawn: Axes | Figure, path: Path) -> None:
+    """Write a picture; its format follows from the name.
+
+    Raises:
+        InvalidInputError: as `check_path`.
+    """
+    check_path(path)
+    figure = drawn if hasattr(drawn, "savefig") else drawn.get_figure(root=True)
+    # Without a date the same picture is the same file.
+    dated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower())
+    figure.savefig(path, metadata=dated)  # type: ignore[union-attr]

@@ -1,0 +1,208 @@
+"""What each layer is, and which tokens it runs: the layer map and the token map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from aisim_v41.errors import InvalidInputError
+from aisim_v41.model.description import Model
+from aisim_v41.model.layers import CandidateRole, Layer, LayerKind
+from aisim_v41.pictures import canvas
+from aisim_v41.pictures.about import plan_text
+from aisim_v41.pictures.palette import FAMILIES, NEUTRAL, ink_on, nth
+from aisim_v41.plan.ledger import Ledger, ledger
+from aisim_v41.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LANES = ("kind", "KV owner", "selection", "candidate pool", "Engram", "draft taps")
+"""Rows of the layer map, from above."""
+KINDS = {
+    LayerKind.WINDOW_ONLY: NEUTRAL,
+    LayerKind.FULL: FAMILIES["experts"],
+    LayerKind.REINDEX: FAMILIES["indexer"],
+    LayerKind.REUSE: FAMILIES["projection"],
+}
+"""One colour a kind of layer."""
+_POOL = {CandidateRole.SOURCE: FAMILIES["ends"], CandidateRole.USER: FAMILIES["indexer"]}
+_FAINT = 0.35
+"""Opacity of rows that only have their KV projected."""
+_SHADES = (1.0, 0.72)
+"""Opacity of steps in turn."""
+_BESIDE = 0.45
+"""Half the width of a cell; a layer is 1 wide."""
+
+
+def layer_map(model: Model, ax: Axes | None = None) -> Axes:
+    """Layers across; kind, KV owner, selection, candidate pool, Engram and draft taps downwards.
+
+    A cell carries the number of the layer that it follows, in that layer's colour; a frame marks
+    the layers that own or produce. The dashed line is the replay cut: to its right a prefill under
+    decoder replay runs its tail alone.
+
+    Args:
+        model: from `aisim_v41.load_model`.
+        ax: where to draw; a new figure where left out.
+
+    Raises:
+        InvalidInputError: not a model whose layers are known.
+        MissingProfileError: matplotlib is not installed.
+    """
+    if not isinstance(model, Model):
+        raise InvalidInputError(f"model = {model!r}: must be a Model, not {type(model).__name__}")
+    ax = canvas.axes(ax, 13.0, 3.6)
+    owners = {layer.index: nth(place) for place, layer in enumerate(model.kv_owners)}
+    taps = () if model.draft is None else model.draft.taps
+    for layer in model.layers:
+        for lane, (text, colour, owns) in enumerate(_cells(layer, owners, taps)):
+            if colour:
+                _cell(ax, layer.index, lane, text, colour, owns=owns)
+    for kind, colour in KINDS.items():
+        ax.plot([], [], "s", color=colour, label=f"{kind} ({model.count(kind)})")
+    if model.boundary is not None:
+        ax.axvline(model.boundary + 0.5, color=NEUTRAL, linewidth=1.2, linestyle="--")
+        ax.annotate(
+            "replay cut: to the right, tail rows only", (model.boundary + 0.5, -0.62),
+            xytext=(4, 0), textcoords="offset points", fontsize=canvas.SMALL, va="center",
+        )  # fmt: skip
+    ax.set_xlim(-0.7, len(model.layers) - 0.3)
+    ax.set_ylim(len(LANES) - 0.45, -0.95)
+    ax.set_yticks(range(len(LANES)), LANES)
+    ax.set_xticks(range(0, len(model.layers), 2))
+    ax.set_xlabel("layer")
+    ax.legend(
+        fontsize=canvas.PLAIN - 1, frameon=False, ncols=len(KINDS), loc="lower right",
+        bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2,
+    )  # fmt: skip
+    canvas.finish(
+        ax,
+        title=f"{model.name}: what each layer does",
+        caption=f"From the model's config ({model.revision[:12]}). Numbers: the layer whose KV or "
+        "top-k selection is used; framed where a layer owns or makes it. Pool: "
+        "S publishes candidate blocks, U score inside them. Engram: module of the n-gram "
+        "memory. Taps feed the drafter.",
+    )
+    ax.spines[["left", "bottom"]].set_visible(False)
+    ax.tick_params(length=0)
+    return ax
+
+
+def _cells(
+    layer: Layer, owners: dict[int, str], taps: Sequence[int]
+) -> list[tuple[str, str, bool]]:
+    """Text, colour and frame of each lane of a layer; no colour where it has none."""
+    owner, producer = layer.kv_owner, layer.selection_producer
+    colour = "" if owner is None else owners[owner]
+    return [
+        ("", KINDS[layer.kind], False),
+        ("" if owner is None else str(owner), colour, layer.owns_kv),
+        ("" if producer is None else str(producer), colour, layer.runs_indexer),
+        (
+            {CandidateRole.SOURCE: "S", CandidateRole.USER: "U"}.get(layer.candidate_role, ""),
+            _POOL.get(layer.candidate_role, ""),
+            layer.candidate_role is CandidateRole.SOURCE,
+        ),
+        (
+            "" if layer.engram_module is None else str(layer.engram_module),
+            "" if layer.engram_module is None else FAMILIES["engram"],
+            False,
+        ),
+        ("", NEUTRAL if layer.index in taps else "", False),
+    ]
+
+
+def _cell(ax: Axes, across: int, down: int, text: str, colour: str, *, owns: bool) -> None:
+    from matplotlib.patches import Rectangle
+
+    edge: dict[str, Any] = {"edgecolor": ax.yaxis.label.get_color(), "linewidth": 1.6}
+    ax.add_patch(
+        Rectangle(
+            (across - _BESIDE, down - 0.38),
+            2 * _BESIDE,
+            0.76,
+            facecolor=colour,
+            **(edge if owns else {"linewidth": 0}),
+            gid=f"{LANES[down]} {across}",
+        )
+    )
+    if text:
+        ax.text(
+            across, down, text, ha="center", va="center", fontsize=canvas.SMALL,
+            color=ink_on(colour),
+        )  # fmt: skip
+
+
+def token_map(
+    plans: Plan | Ledger | Sequence[Plan | Ledger], ax: Axes | None = None, *, request: int = 0
+) -> Axes:
+    """Positions of one request across, layers downwards: which rows every layer runs.
+
+    Several plans are steps of one prompt, such as its chunks, one after the other.
+
+    Args:
+        plans: steps, or their ledgers.
+        ax: where to draw; a new figure where left out.
+        request: which group of requests of each step.
+
+    Raises:
+        InvalidInputError: no plan, or one without such a request.
+        MissingProfileError: matplotlib is not installed.
+    """
+    steps = [plans] if isinstance(plans, Plan | Ledger) else list(plans)
+    if not steps:
+        raise InvalidInputError("token_map: no plans; give one, or the steps of a prompt")
+    counted = [step if isinstance(step, Ledger) else ledger(step) for step in steps]
+    for place, one in enumerate(counted):
+        if type(request) is not int or not 0 <= request < len(one.plan.requests):
+            raise InvalidInputError(
+                f"token_map: request = {request!r}: step {place} has requests 0 to "
+                f"{len(one.plan.requests) - 1}"
+            )
+    ax = canvas.axes(ax, 9.0, 5.6)
+    layers = len(counted[0].plan.model.layers)
+    rows = 0
+    for place, one in enumerate(counted):
+        frame = one.to_frame()
+        frame = frame[(frame["request"] == request) & (frame["layer"] < layers)]
+        rows += int(frame["query_rows"].sum())
+        for line in frame.itertuples():
+            _rows_of_layer(ax, line, place)
+    for kind, colour in KINDS.items():
+        ax.barh([0], [0], color=colour, label=str(kind))
+    ax.barh([0], [0], color=NEUTRAL, alpha=_FAINT, label="window KV alone")
+    end = max(int(one.to_frame()["end_row"].max()) for one in counted)
+    ax.set_xlim(0, end)
+    ax.set_ylim(layers - 0.4, -0.6)
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    ax.set_xlabel("position in the sequence [tokens]")
+    ax.set_ylabel("layer")
+    ax.legend(fontsize=canvas.PLAIN - 1, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    plan = counted[0].plan
+    one_step = f"; step: {plan_text(plan).partition('; step: ')[2]}" if len(counted) == 1 else ""
+    return canvas.finish(
+        ax,
+        title=f"Rows that each layer runs: {rows:,} token-layers"
+        + (f" in {len(counted)} steps" if len(counted) > 1 else ""),
+        caption=f"{plan_text(plan).partition('; step: ')[0]}{one_step}. Exact counts of request "
+        f"{request}; steps alternate in shade.",
+    )
+
+
+def _rows_of_layer(ax: Axes, line: Any, step: int) -> None:
+    """Rows that one layer runs in one step, and before them those whose KV alone it projects."""
+    colour, shade = KINDS[LayerKind(line.kind)], _SHADES[step % len(_SHADES)]
+    low = line.layer - 0.42
+    run = line.end_row - line.first_row
+    first_kv = line.end_row - line.kv_rows // max(line.count, 1)
+    if run > 0:
+        ax.broken_barh(
+            [(line.first_row, run)], (low, 0.84), facecolor=colour, alpha=shade, linewidth=0,
+            gid=f"run {step} {line.layer}",
+        )  # fmt: skip
+    if first_kv < line.first_row:
+        ax.broken_barh(
+            [(first_kv, line.first_row - first_kv)], (low, 0.84), facecolor=colour,
+            alpha=_FAINT * shade, linewidth=0, gid=f"kv {step} {line.layer}",
+        )  # fmt: skip
