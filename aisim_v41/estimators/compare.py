@@ -8,6 +8,7 @@ from aisim_v41.errors import MissingProfileError, OutOfRangeError, UnsupportedPl
 from aisim_v41.estimators.entry import ESTIMATORS
 from aisim_v41.hardware import Hardware
 from aisim_v41.plan.plan import Plan
+from aisim_v41.plan.words import plan_text
 from aisim_v41.units import MILLISECOND
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def compare(plan: Plan, hardware: Hardware) -> pd.DataFrame:
     Returns:
         Columns operator, family, calls, and for each method its time ``<method>_ms`` of all calls
         alone; ``op_over_sol`` and ``source``, the evidence behind OP in any layer. Whole forwards
-        (``fpm_ms``) have a time in the last row alone, where this identity was measured.
+        (``fpm_ms``) have a time in the last row alone, where this identity was measured. Its
+        ``attrs["about"]`` says of what it is.
 
     Raises:
         UnsupportedPlanError: the mapping does not fit the model or the GPU.
@@ -62,7 +64,9 @@ def compare(plan: Plan, hardware: Hardware) -> pd.DataFrame:
     table = pd.concat([table.sort_values("op_ms", ascending=False), pd.DataFrame([whole])])
     table["op_over_sol"] = table["op_ms"] / table["sol_ms"].clip(lower=SECONDS_SHOWN)
     order = ["operator", "family", "calls", *whole_ms, "op_over_sol", "source"]
-    return table[order].reset_index(drop=True)
+    table = table[order].reset_index(drop=True)
+    table.attrs["about"] = plan_text(plan, hardware.name)
+    return table
 
 
 def _measured_ms(plan: Plan, hardware: Hardware) -> float:

@@ -6,6 +6,19 @@ Needs matplotlib, the extra ``plots``, which is imported when something is drawn
 
 from aisim_v41.pictures.canvas import look, save
 from aisim_v41.pictures.layers import layer_map, token_map
+from aisim_v41.pictures.memory import capacity_bars, capacity_terms
+from aisim_v41.pictures.rooflines import methods, roofline
 from aisim_v41.pictures.steps import breakdown, timeline
 
-__all__ = ["breakdown", "layer_map", "look", "save", "timeline", "token_map"]
+__all__ = [
+    "breakdown",
+    "capacity_bars",
+    "capacity_terms",
+    "layer_map",
+    "look",
+    "methods",
+    "roofline",
+    "save",
+    "timeline",
+    "token_map",
+]

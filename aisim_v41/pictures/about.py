@@ -2,67 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from math import isfinite
+from typing import TYPE_CHECKING
 
 from aisim_v41.estimators.result import Estimate
-from aisim_v41.hardware import Hardware
-from aisim_v41.model.parallel import Parallel
-from aisim_v41.plan.ledger_text import changed_lines
-from aisim_v41.plan.plan import Plan
-from aisim_v41.plan.policy import RuntimePolicy
-from aisim_v41.plan.request import Request
+from aisim_v41.plan.words import plan_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 METHODS = {
     "sol": "speed of light: a lower bound, peaks only",
     "op": "op: measured and calibrated kernels",
     "fpm": "fpm: measured whole forwards",
 }
-MOST_REQUESTS = 4
-"""Groups of requests that a caption names one by one."""
-
-
-def request_text(request: Request) -> str:
-    """One group of requests in a few words.
-
-    >>> request_text(Request(new_tokens=1, prefix_tokens=4096, kind="decode", count=32))
-    '32 decodes after 4,096 tokens'
-    """
-    name = {"prefill": "prefill", "decode": "decode", "verify": "verification"}[request.kind]
-    many = f"{request.count:,} {name}s" if request.count != 1 else f"1 {name}"
-    rows = "" if request.kind == "decode" else f" of {request.new_tokens:,} tokens"
-    after = f" after {request.prefix_tokens:,}" if request.prefix_tokens else ""
-    unit = " tokens" if after and not rows else ""
-    return f"{many}{rows}{after}{unit}"
-
-
-def requests_text(requests: Sequence[Request]) -> str:
-    """The requests of a step."""
-    shown = [request_text(request) for request in requests[:MOST_REQUESTS]]
-    more = len(requests) - len(shown)
-    return " + ".join([*shown, *([f"{more:,} more groups"] if more > 0 else [])])
-
-
-def phase(requests: Iterable[Request]) -> str:
-    """What a step does: "prefill", "decode" or "verify" alone, else "mixed"."""
-    kinds = {request.kind for request in requests if request.count and request.new_tokens}
-    return kinds.pop() if len(kinds) == 1 else "mixed"
-
-
-def setting_text(model: str, gpu: str, parallel: Parallel, policy: RuntimePolicy) -> str:
-    """Model, GPUs, mapping and policy with what was changed in it."""
-    mapping = ", ".join(f"{name} {ranks}" for name, ranks in parallel.named().items())
-    gpus = f" on {parallel.gpus} × {gpu}" if gpu else ""
-    changed = "; ".join(changed_lines(policy))
-    revision = policy.revision + (f"; {changed}" if changed else "")
-    return f"{model}{gpus} ({mapping}), policy {policy.name} ({revision})"
-
-
-def plan_text(plan: Plan, hardware: Hardware | None = None) -> str:
-    """The setting of a plan, and its step."""
-    gpu = "" if hardware is None else hardware.name
-    setting = setting_text(plan.model.name, gpu, plan.parallel, plan.policy)
-    return f"{setting}; step: {requests_text(plan.requests)}"
+ABOUT = "about"
+"""Key of ``attrs`` under which a frame of the library says what it is of."""
 
 
 def band_text(estimate: Estimate) -> str:
@@ -76,4 +31,9 @@ def band_text(estimate: Estimate) -> str:
 def estimate_text(estimate: Estimate) -> str:
     """Everything that an estimate rests on, in one sentence."""
     method = METHODS.get(estimate.method, estimate.method)
-    return f"{plan_text(estimate.plan, estimate.hardware)}. {method}; {band_text(estimate)}."
+    return f"{plan_text(estimate.plan, estimate.hardware.name)}. {method}; {band_text(estimate)}."
+
+
+def frame_text(frame: pd.DataFrame, about: str = "") -> str:
+    """What a frame is of, in the given words or in its own."""
+    return about or str(frame.attrs.get(ABOUT, ""))

@@ -8,12 +8,12 @@ their colours from matplotlib's own settings, so that a picture fits the page th
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from aisim_v41.errors import InvalidInputError, MissingProfileError, nearest
+from aisim_v41.errors import InvalidInputError, MissingProfileError, SchemaError, nearest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -123,23 +123,31 @@ def finish(ax: Axes, *, title: str, caption: str, grid: Literal["x", "y", "both"
 
 
 def write_caption(ax: Axes, caption: str) -> None:
-    """Text below the label of the axis across, as wide as the axes."""
-    wide_points = 72.0 * ax.get_position().width * ax.get_figure(root=True).get_figwidth()  # type: ignore[union-attr]
-    letters = max(40, int(wide_points / _LETTER_POINTS))
+    """Text below the label of the axis across, as wide as the axes and their key.
+
+    Only its height counts in the layout: a text that begins at the axes would widen their margin.
+    """
+    letters = max(40, int(_room_points(ax) / _LETTER_POINTS))
     lines = [part for line in caption.split("\n") for part in textwrap.wrap(line, letters)]
-    ax.annotate(
-        "\n".join(lines),
-        xy=(0.0, 0.0),
-        xycoords=("axes fraction", ax.xaxis.label),
-        xytext=(0.0, -5.0),
-        textcoords="offset points",
-        va="top",
-        ha="left",
-        fontsize=SMALL,
-        alpha=0.75,
-        gid=CAPTION,
-        annotation_clip=False,
-    )
+    below: dict[str, Any] = {
+        "xy": (0.0, 0.0), "xycoords": ("axes fraction", ax.xaxis.label), "xytext": (0.0, -5.0),
+        "textcoords": "offset points", "va": "top", "fontsize": SMALL, "annotation_clip": False,
+    }  # fmt: skip
+    ax.annotate("\n".join(lines), alpha=0.75, gid=CAPTION, **below).set_in_layout(False)
+    ax.annotate("\n".join("." for _ in lines), alpha=0.0, gid="room of the caption", **below)
+
+
+def _room_points(ax: Axes) -> float:
+    """From the left end of the axes to the edge of their part of the figure, about [points]."""
+    figure = ax.get_figure(root=True)
+    share = 1.0
+    place = ax.get_subplotspec()
+    if place is not None:
+        grid = place.get_gridspec()
+        share = (place.colspan.stop - place.colspan.start) / grid.ncols
+    longest = max((len(text.get_text()) for text in ax.get_yticklabels()), default=0)
+    left = 0.62 * PLAIN * longest + (2.2 * PLAIN if ax.get_ylabel() else 0.0)
+    return 72.0 * share * figure.get_figwidth() - left - 24.0  # type: ignore[union-attr]
 
 
 def caption_of(ax: Axes) -> str:
@@ -185,3 +193,53 @@ def save(drawn: Axes | Figure, path: Path) -> None:
     # Without a date the same picture is the same file.
     dated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower())
     figure.savefig(path, metadata=dated)  # type: ignore[union-attr]
+
+
+def require_columns(frame: Any, names: Iterable[str], what: str) -> None:
+    """Refuse a frame that is not what a picture is drawn of.
+
+    Raises:
+        InvalidInputError: no frame.
+        SchemaError: it lacks a column.
+    """
+    if not hasattr(frame, "columns"):
+        raise InvalidInputError(f"{what} is asked for, not {type(frame).__name__}")
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        has = ", ".join(map(str, frame.columns))
+        raise SchemaError(f"no column {', '.join(missing)}: {what} is asked for; it has {has}")
+
+
+def name_points(
+    ax: Axes, names: Sequence[str], across: Sequence[float], up: Sequence[float]
+) -> None:
+    """Names beside the first points, each where it meets no other name and no point.
+
+    The axes must have their scales and limits.
+    """
+    from matplotlib.patheffects import withStroke
+
+    points = 72.0 / ax.get_figure(root=True).dpi  # type: ignore[union-attr]
+    places = ax.transData.transform(list(zip(across, up, strict=True))) * points
+    taken = [(x - 4.0, y - 4.0, x + 4.0, y + 4.0) for x, y in places]
+    halo = [withStroke(linewidth=2.0, foreground=paper(ax))]
+    for name, x, y, at in zip(names, across, up, places, strict=False):
+        wide, high = 0.62 * SMALL * len(name), 1.25 * SMALL
+        for side, level in _PLACES:
+            left = at[0] + (7.0 if side > 0 else -7.0 - wide)
+            low = at[1] + level * high - high / 2
+            box = (left, low, left + wide, low + high)
+            if not any(
+                box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
+                for other in taken
+            ):
+                break
+        taken.append(box)
+        ax.annotate(
+            name, (x, y), xytext=(7.0 * side, level * high), textcoords="offset points",
+            ha="left" if side > 0 else "right", va="center", fontsize=SMALL, path_effects=halo,
+        )  # fmt: skip
+
+
+_PLACES = [(side, level) for level in (0, 1, -1, 2, -2, 3, -3, 4) for side in (1, -1)]
+"""Where a name may stand: side, and lines above its point."""

@@ -9,10 +9,10 @@ from aisim_v41.errors import InvalidInputError
 from aisim_v41.model.description import Model
 from aisim_v41.model.layers import CandidateRole, Layer, LayerKind
 from aisim_v41.pictures import canvas
-from aisim_v41.pictures.about import plan_text
 from aisim_v41.pictures.palette import FAMILIES, NEUTRAL, ink_on, nth
 from aisim_v41.plan.ledger import Ledger, ledger
 from aisim_v41.plan.plan import Plan
+from aisim_v41.plan.words import plan_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

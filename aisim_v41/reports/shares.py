@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from aisim_v41.errors import InvalidInputError, nearest
 from aisim_v41.estimators.result import Estimate
+from aisim_v41.plan.words import phase
 from aisim_v41.units import MILLISECOND
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def named(estimates: Estimates) -> dict[str, Estimate]:
         found = {str(name): one for name, one in estimates.items()}
     else:
         several = [estimates] if isinstance(estimates, Estimate) else list(estimates)
-        names = [_phase(one) for one in several]
+        names = [_name(one) for one in several]
         found = {
             name if names.count(name) == 1 else f"{name} {place + 1}": one
             for place, (name, one) in enumerate(zip(names, several, strict=True))
@@ -45,12 +46,8 @@ def named(estimates: Estimates) -> dict[str, Estimate]:
     return found
 
 
-def _phase(estimate: object) -> str:
-    """What a step does: "prefill", "decode" or "verify" alone, else "mixed"."""
-    if not isinstance(estimate, Estimate):
-        return "step"
-    kinds = {r.kind for r in estimate.plan.requests if r.count and r.new_tokens}
-    return kinds.pop() if len(kinds) == 1 else "mixed"
+def _name(estimate: object) -> str:
+    return phase(estimate.plan.requests) if isinstance(estimate, Estimate) else "step"
 
 
 def families_of(estimate: Estimate) -> dict[str, str]:
