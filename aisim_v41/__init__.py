@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from aisim_v41.plan.plan import Plan
     from aisim_v41.plan.policy import RuntimePolicy, policy
     from aisim_v41.plan.request import Request, chunked
+    from aisim_v41.sweeps.run import sweep
 
 __version__ = "0.1.0"
 
@@ -62,6 +63,7 @@ _HOME = {
     "load_hardware": "hardware",
     "load_model": "model.load",
     "policy": "plan.policy",
+    "sweep": "sweeps.run",
 }
 
 __all__ = [
@@ -91,6 +93,7 @@ __all__ = [
     "load_hardware",
     "load_model",
     "policy",
+    "sweep",
 ]
 
 

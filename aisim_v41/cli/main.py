@@ -1,5 +1,5 @@
-"""The shell: ``aisim-v41 layers | ledger | estimate | compare | coverage | capacity | engram |
-encode | speculate | prefix | restore | tiers | transfer | fpm | claims | validate``.
+"""The shell: ``aisim-v41 layers | ledger | estimate | compare | coverage | capacity | sweep |
+engram | encode | speculate | prefix | restore | tiers | transfer | fpm | claims | validate``.
 
 Every command answers in text that fits a terminal, and with ``--json`` as one JSON document on
 standard output. Exit codes: 0 answered, 1 a check failed (claims, validate) or the answer could not
@@ -29,6 +29,7 @@ from aisim_v41.cli import (
     prefix,
     restore,
     speculate,
+    sweep,
     transfer,
     validate,
 )
@@ -68,6 +69,7 @@ app.command("estimate")(estimate.estimate)
 app.command("compare")(compare.compare)
 app.command("coverage")(compare.coverage)
 app.command("capacity")(capacity.capacity)
+app.command("sweep")(sweep.sweep)
 app.command("engram")(engram.engram)
 app.command("encode")(encode.encode)
 app.command("speculate")(speculate.speculate)

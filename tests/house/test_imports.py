@@ -41,7 +41,8 @@ BELOW: dict[str, set[str]] = {
     "speculation": BASE | HARDWARE | {"model", "plan", "ops", "estimators"},
     **dict.fromkeys(REPORTS, BASE | HARDWARE | COUNTED_AND_PRICED | REPORTS),
     "pictures": BASE | HARDWARE | COUNTED_AND_PRICED | REPORTS,
-    "cli": BASE | HARDWARE | COUNTED_AND_PRICED | REPORTS | {"pictures"},
+    "sweeps": BASE | HARDWARE | {"model", "plan", "estimators", "memory"},
+    "cli": BASE | HARDWARE | COUNTED_AND_PRICED | REPORTS | {"pictures", "sweeps"},
 }
 """What each part may import, besides itself (DESIGN §1, §3-§6)."""
 

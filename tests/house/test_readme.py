@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from shutil import copy
 
 import pytest
 
@@ -32,13 +33,14 @@ def fenced(language: str) -> list[str]:
     return blocks
 
 
-def shell(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+def shell(arguments: list[str], folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "aisim_v41.cli.main", *arguments],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
+        cwd=folder,
     )
 
 
@@ -71,7 +73,8 @@ def test_a_shell_line_answers(line: str, tmp_path: Path):
         done = collect(words[1:], tmp_path)
     else:
         assert words[0] == "aisim-v41"
-        done = shell(words[1:])
+        copy(ROOT / "docs" / "space.yaml", tmp_path)
+        done = shell(words[1:], tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 

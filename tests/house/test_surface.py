@@ -23,7 +23,7 @@ MODULES = sorted(
 
 FUNCTIONS = {
     "load_model", "load_hardware", "policy", "ledger", "estimate", "capacity", "compile",
-    "compare", "coverage",
+    "compare", "coverage", "sweep",
 }  # fmt: skip
 INPUTS = {"Plan", "Request", "Parallel"}
 RESULTS = {"Model", "Hardware", "RuntimePolicy", "Ledger", "Estimate", "CapacityReport"}

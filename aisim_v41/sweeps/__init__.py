@@ -1,0 +1,1 @@
+"""Sweeps: every combination of a space of plans, policies, mappings and GPUs (docs/sweeps.md)."""
