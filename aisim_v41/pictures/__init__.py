@@ -9,6 +9,7 @@ from aisim_v41.pictures.layers import layer_map, token_map
 from aisim_v41.pictures.memory import capacity_bars, capacity_terms
 from aisim_v41.pictures.rooflines import methods, roofline
 from aisim_v41.pictures.steps import breakdown, timeline
+from aisim_v41.pictures.tornados import tornado
 
 __all__ = [
     "breakdown",
@@ -21,4 +22,5 @@ __all__ = [
     "save",
     "timeline",
     "token_map",
+    "tornado",
 ]

@@ -1,0 +1,90 @@
+"""What a step's time depends on most: the tornado."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from aisim_v41.errors import InvalidInputError
+from aisim_v41.pictures import canvas
+from aisim_v41.pictures.about import METHODS, frame_text
+from aisim_v41.pictures.palette import FAMILIES
+from aisim_v41.reports.sensitivity import COLUMNS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+KINDS = {
+    "hardware": FAMILIES["attention"],
+    "mapping": FAMILIES["indexer"],
+    "step": FAMILIES["experts"],
+    "policy": FAMILIES["engram"],
+}
+LEAST = 1e-4
+"""Share of the time below which a change has no effect."""
+
+
+def tornado(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Bars from the time of the step to its time with one thing changed, the longest above.
+
+    What was lowered or halved is drawn pale, what was raised or doubled full.
+
+    Args:
+        table: from `aisim_v41.reports.sensitivity.sensitivity`.
+        ax: where to draw; a new figure where left out.
+
+    Raises:
+        InvalidInputError: no frame, or one without rows.
+        SchemaError: another frame.
+        MissingProfileError: matplotlib is not installed.
+    """
+    canvas.require_columns(table, COLUMNS, "a frame of reports.sensitivity")
+    if not len(table):
+        raise InvalidInputError("tornado: the frame has no rows")
+    base = float(table["base_ms"].iloc[0])
+    moved = table[table["swing_ms"] > LEAST * base].sort_values("swing_ms", ascending=False)
+    ax = canvas.axes(ax, 9.5, 2.1 + 0.36 * max(len(moved), 1))
+    for place, row in enumerate(moved.to_dict(orient="records")):
+        for side, opacity in (("low", 0.5), ("high", 1.0)):
+            how, time = row[side], row[f"{side}_ms"]
+            if not isfinite(time) or time == base:
+                continue
+            ax.barh(
+                place, time - base, left=base, height=0.62, color=KINDS[row["kind"]], alpha=opacity,
+                gid=f"{side} {row['change']}",
+            )  # fmt: skip
+            out = 1 if time > base else -1
+            ax.annotate(
+                f"{time:,.3f} ({how})", (time, place),
+                xytext=(4 * out, 0), textcoords="offset points", va="center",
+                ha="left" if out > 0 else "right", fontsize=canvas.SMALL,
+            )  # fmt: skip
+    ax.axvline(base, color=ax.xaxis.label.get_color(), linewidth=1.0, gid="base")
+    ax.set_yticks(range(len(moved)), moved["change"].tolist())
+    ax.set_ylim(len(moved) - 0.4, -0.6)
+    ax.margins(x=0.22)
+    ax.set_xlabel("time of the step [ms]")
+    canvas.legend_of(ax, {n: c for n, c in KINDS.items() if n in set(moved["kind"])})
+    return canvas.finish(
+        ax,
+        title=f"What {base:,.3f} ms depend on, one change at a time",
+        caption=_said(table, base),
+        grid="x",
+    )
+
+
+def _said(table: pd.DataFrame, base: float) -> str:
+    method, fixed = str(table.attrs.get("method", "")), float(table.attrs.get("fixed", 0.0))
+    still = table[(table["swing_ms"] <= LEAST * base) & (table["note"] == "")]["change"].tolist()
+    refused = table[table["note"] != ""]["change"].tolist()
+    lines = [
+        f"{frame_text(table)}. {METHODS.get(method, method)}.",
+        "Pale: lowered, halved or switched off; full: raised, doubled or switched on.",
+        f"{fixed:.0%} of the time rest on measured rows, which a changed ceiling does not change."
+        if fixed
+        else "",
+        f"No effect: {', '.join(still)}." if still else "",
+        f"Not possible in one direction: {', '.join(refused)}." if refused else "",
+    ]
+    return "\n".join(line for line in lines if line)
