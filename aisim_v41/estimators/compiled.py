@@ -53,6 +53,7 @@ from aisim_v41.plan.plan import forward_passes
 from aisim_v41.plan.policy import RuntimePolicy
 from aisim_v41.plan.request import Request
 from aisim_v41.plan.spans import PREFILL, RequestColumns
+from aisim_v41.plan.words import setting_text
 from aisim_v41.units import MILLISECOND
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class CompiledStep(ABC):
                 processor's cache.
 
         Returns:
-            The frame with a column ``latency_ms``.
+            The frame with a column ``latency_ms``; ``attrs["about"]`` says of what the times are.
 
         Raises:
             InvalidInputError, OutOfRangeError, UnsupportedPlanError: naming column and row.
@@ -187,7 +188,10 @@ class CompiledStep(ABC):
         for first in range(0, len(frame), chunk_steps):
             part = columns.rows(first, first + chunk_steps)
             seconds[first : first + chunk_steps] = seconds_of(part, one_step=False)
-        return frame.assign(latency_ms=seconds / MILLISECOND)
+        timed = frame.assign(latency_ms=seconds / MILLISECOND)
+        of = setting_text(self.model.name, self.hardware.name, self.parallel, self.policy)
+        timed.attrs["about"] = f"{of}; method {self.method}"
+        return timed
 
     def sweep_frames(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         """`sweep` of a stream of frames, one at a time, for sweeps larger than memory.

@@ -9,6 +9,7 @@ from aisim_v41.pictures.layers import layer_map, token_map
 from aisim_v41.pictures.memory import capacity_bars, capacity_terms
 from aisim_v41.pictures.rooflines import methods, roofline
 from aisim_v41.pictures.steps import breakdown, timeline
+from aisim_v41.pictures.sweeps import pareto, surface
 from aisim_v41.pictures.tornados import tornado
 
 __all__ = [
@@ -18,8 +19,10 @@ __all__ = [
     "layer_map",
     "look",
     "methods",
+    "pareto",
     "roofline",
     "save",
+    "surface",
     "timeline",
     "token_map",
     "tornado",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,25 @@ def estimate_text(estimate: Estimate) -> str:
     """Everything that an estimate rests on, in one sentence."""
     method = METHODS.get(estimate.method, estimate.method)
     return f"{plan_text(estimate.plan, estimate.hardware.name)}. {method}; {band_text(estimate)}."
+
+
+SETTING = (
+    "model", "hardware", "gpus", "tp", "ep", "dp", "cp", "pp", "policy", "method", "kind",
+    "new_tokens", "prefix_tokens", "prompt_tokens", "count",
+)  # fmt: skip
+"""Columns of sweeps that say what a point is of."""
+UNREMARKABLE = {"ep": 1, "dp": 1, "cp": 1, "pp": 1}
+
+
+def constants_text(frame: pd.DataFrame, but: Iterable[str] = ()) -> str:
+    """Columns of a sweep that have one value, and it."""
+    told = []
+    for name in (name for name in SETTING if name in frame.columns and name not in set(but)):
+        values = frame[name].dropna().unique().tolist()
+        if len(values) == 1 and values[0] != UNREMARKABLE.get(name):
+            shown = f"{values[0]:,}" if isinstance(values[0], int) else str(values[0])
+            told.append(f"{name.replace('_', ' ')} {shown}")
+    return ", ".join(told)
 
 
 def frame_text(frame: pd.DataFrame, about: str = "") -> str:

@@ -28,6 +28,27 @@ CAPTION = "caption"
 """Mark (``gid``) of the text that says what a picture assumes."""
 _LETTER_POINTS = 0.52 * SMALL
 """Mean width of a letter of a caption [points]."""
+WIDE = 4.0
+"""Largest over smallest value from which an axis is logarithmic."""
+THOUSAND = 1000
+NO_BAND = "A sweep has no bands: ask aisim.estimate at the points that matter."
+UNITS = {
+    "_per_s_per_gpu": "1/s a GPU",
+    "_gb_per_s": "GB/s",
+    "_bytes_per_s": "B/s",
+    "_per_s": "1/s",
+    "_ms": "ms",
+    "_us": "µs",
+    "_s": "s",
+    "_gib": "GiB",
+    "_mib": "MiB",
+    "_bytes": "B",
+    "_tokens": "tokens",
+    "_share": "share",
+}
+"""By the ending of a column's name, the longest first (docs/nomenclature.md, "Units")."""
+COUNTED = {"count": "requests", "tp": "GPUs", "ep": "groups", "dp": "ranks", "cp": "ranks",
+           "gpus": "GPUs"}  # fmt: skip
 _PAPER = {"light": "#ffffff", "dark": "#16181d"}
 _INK = {"light": "#1d2127", "dark": "#e4e7eb"}
 _FAINT = {"light": "#dcdfe3", "dark": "#343941"}
@@ -195,6 +216,36 @@ def save(drawn: Axes | Figure, path: Path) -> None:
     figure.savefig(path, metadata=dated)  # type: ignore[union-attr]
 
 
+def axis_text(column: str) -> str:
+    """A column as the label of an axis: its words, and the unit that its name ends in.
+
+    >>> axis_text("latency_ms"), axis_text("tokens_per_s_per_gpu"), axis_text("prefix_tokens")
+    ('latency [ms]', 'tokens [1/s a GPU]', 'prefix tokens [tokens]')
+    """
+    for ending, unit in UNITS.items():
+        if column.endswith(ending):
+            words = column.removesuffix(ending).replace("_", " ").strip()
+            kept = f"{words} tokens".strip() if ending == "_tokens" else words
+            return f"{kept or 'time'} [{unit}]"
+    return f"{column.replace('_', ' ')} [{COUNTED.get(column, '1')}]"
+
+
+def short(value: object) -> str:
+    """A value in few letters: three digits of a number that is not whole."""
+    if isinstance(value, float) and not value.is_integer():
+        return f"{value:,.3g}" if abs(value) < THOUSAND else f"{value:,.0f}"
+    return f"{value:,.10g}" if isinstance(value, float | int) else str(value)
+
+
+def plain_ticks(axis: Any) -> None:
+    """Numbers as they are on a logarithmic axis: 1, 2, 5 and their tens."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
 def require_columns(frame: Any, names: Iterable[str], what: str) -> None:
     """Refuse a frame that is not what a picture is drawn of.
 
@@ -213,7 +264,7 @@ def require_columns(frame: Any, names: Iterable[str], what: str) -> None:
 def name_points(
     ax: Axes, names: Sequence[str], across: Sequence[float], up: Sequence[float]
 ) -> None:
-    """Names beside the first points, each where it meets no other name and no point.
+    """Names beside the first points, each where it meets no other name and no point, if anywhere.
 
     The axes must have their scales and limits.
     """
@@ -234,6 +285,8 @@ def name_points(
                 for other in taken
             ):
                 break
+        else:
+            continue  # no room: better no name than two on each other
         taken.append(box)
         ax.annotate(
             name, (x, y), xytext=(7.0 * side, level * high), textcoords="offset points",

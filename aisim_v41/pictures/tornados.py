@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from aisim_v41.errors import InvalidInputError
 from aisim_v41.pictures import canvas
 from aisim_v41.pictures.about import METHODS, frame_text
@@ -21,6 +23,11 @@ KINDS = {
     "step": FAMILIES["experts"],
     "policy": FAMILIES["engram"],
 }
+OPACITY = {"low": 0.5, "high": 1.0}
+WIDE = 3.0
+"""Slowest over fastest time from which the axis is logarithmic."""
+ROOM = 0.3
+"""Share of the span that is left on both sides for numbers."""
 LEAST = 1e-4
 """Share of the time below which a change has no effect."""
 
@@ -46,24 +53,31 @@ def tornado(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     moved = table[table["swing_ms"] > LEAST * base].sort_values("swing_ms", ascending=False)
     ax = canvas.axes(ax, 9.5, 2.1 + 0.36 * max(len(moved), 1))
     for place, row in enumerate(moved.to_dict(orient="records")):
-        for side, opacity in (("low", 0.5), ("high", 1.0)):
-            how, time = row[side], row[f"{side}_ms"]
-            if not isfinite(time) or time == base:
-                continue
+        ends = [
+            (float(row[f"{side}_ms"]), side)
+            for side in ("low", "high")
+            if isfinite(row[f"{side}_ms"]) and row[f"{side}_ms"] != base
+        ]
+        for time, side in sorted(ends, key=lambda end: -abs(end[0] - base)):
             ax.barh(
-                place, time - base, left=base, height=0.62, color=KINDS[row["kind"]], alpha=opacity,
-                gid=f"{side} {row['change']}",
+                place, time - base, left=base, height=0.62, color=KINDS[row["kind"]],
+                alpha=OPACITY[side], gid=f"{side} {row['change']}",
             )  # fmt: skip
-            out = 1 if time > base else -1
-            ax.annotate(
-                f"{time:,.3f} ({how})", (time, place),
-                xytext=(4 * out, 0), textcoords="offset points", va="center",
-                ha="left" if out > 0 else "right", fontsize=canvas.SMALL,
-            )  # fmt: skip
+        for faster in (True, False):
+            own = sorted((abs(time - base), time, side) for time, side in ends
+                         if (time < base) == faster)  # fmt: skip
+            if own:
+                ax.annotate(
+                    ", ".join(f"{time:,.3f} ({row[side]})" for _, time, side in own),
+                    (own[-1][1], place), xytext=(-4 if faster else 4, 0), va="center",
+                    textcoords="offset points", ha="right" if faster else "left",
+                    fontsize=canvas.SMALL,
+                )  # fmt: skip
+    times = moved[["low_ms", "base_ms", "high_ms"]].to_numpy(np.float64)
+    _scale(ax, float(np.nanmin(times, initial=base)), float(np.nanmax(times, initial=base)))
     ax.axvline(base, color=ax.xaxis.label.get_color(), linewidth=1.0, gid="base")
     ax.set_yticks(range(len(moved)), moved["change"].tolist())
     ax.set_ylim(len(moved) - 0.4, -0.6)
-    ax.margins(x=0.22)
     ax.set_xlabel("time of the step [ms]")
     canvas.legend_of(ax, {n: c for n, c in KINDS.items() if n in set(moved["kind"])})
     return canvas.finish(
@@ -72,6 +86,17 @@ def tornado(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
         caption=_said(table, base),
         grid="x",
     )
+
+
+def _scale(ax: Axes, least: float, most: float) -> None:
+    """An axis with room for the numbers at both ends; logarithmic where times differ much."""
+    if least > 0 and most > WIDE * least:
+        ax.set_xscale("log")
+        room = (most / least) ** ROOM
+        ax.set_xlim(least / room, most * room)
+        canvas.plain_ticks(ax.xaxis)
+    elif most > least:
+        ax.set_xlim(max(0.0, least - ROOM * (most - least)), most + ROOM * (most - least))
 
 
 def _said(table: pd.DataFrame, base: float) -> str:

@@ -40,7 +40,7 @@ BELOW: dict[str, set[str]] = {
     "estimators": BASE | HARDWARE | {"model", "plan", "ops", "tables", "forwards", "evidence"},
     "speculation": BASE | HARDWARE | {"model", "plan", "ops", "estimators"},
     **dict.fromkeys(REPORTS, BASE | HARDWARE | COUNTED_AND_PRICED | REPORTS),
-    "pictures": BASE | HARDWARE | COUNTED_AND_PRICED | REPORTS,
+    "pictures": BASE | HARDWARE | COUNTED_AND_PRICED | REPORTS | {"sweeps"},
     "sweeps": BASE | HARDWARE | {"model", "plan", "estimators", "memory"},
     "cli": BASE | HARDWARE | COUNTED_AND_PRICED | REPORTS | {"pictures", "sweeps"},
 }
