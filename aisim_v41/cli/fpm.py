@@ -120,11 +120,12 @@ def report(
     json: JsonOption = False,
 ) -> None:
     """All that is known of one identity: coverage, errors, residuals, terms, flagged points."""
-    from aisim_v41.reports.fpm_figure import check_figure_path, write_figure
+    from aisim_v41.pictures.canvas import check_path
+    from aisim_v41.pictures.fpm_report import write_figure
     from aisim_v41.reports.fpm_report import report_of
 
     if figure is not None:
-        check_figure_path(figure)
+        check_path(figure)
     found = report_of(_fitted(target, identity, regime, model))
     if figure is not None:
         write_figure(found, figure)

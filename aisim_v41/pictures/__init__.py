@@ -7,6 +7,7 @@ Needs matplotlib, the extra ``plots``, which is imported when something is drawn
 from aisim_v41.pictures.canvas import look, save
 from aisim_v41.pictures.layers import layer_map, token_map
 from aisim_v41.pictures.memory import capacity_bars, capacity_terms
+from aisim_v41.pictures.predictions import predictions
 from aisim_v41.pictures.rooflines import methods, roofline
 from aisim_v41.pictures.steps import breakdown, timeline
 from aisim_v41.pictures.sweeps import pareto, surface
@@ -20,6 +21,7 @@ __all__ = [
     "look",
     "methods",
     "pareto",
+    "predictions",
     "roofline",
     "save",
     "surface",

@@ -31,6 +31,8 @@ _LETTER_POINTS = 0.52 * SMALL
 WIDE = 4.0
 """Largest over smallest value from which an axis is logarithmic."""
 THOUSAND = 1000
+DECADES_WITH_PARTS = 3000.0
+"""Largest over smallest value up to which a logarithmic axis shows 2 and 5 too."""
 NO_BAND = "A sweep has no bands: ask aisim.estimate at the points that matter."
 UNITS = {
     "_per_s_per_gpu": "1/s a GPU",
@@ -238,10 +240,11 @@ def short(value: object) -> str:
 
 
 def plain_ticks(axis: Any) -> None:
-    """Numbers as they are on a logarithmic axis: 1, 2, 5 and their tens."""
+    """Numbers as they are on a logarithmic axis with its data: 1, 2, 5, or tens of a wide one."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    axis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
+    wide = axis.get_data_interval()[1] > DECADES_WITH_PARTS * axis.get_minpos()
+    axis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0), numticks=99))
     axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     axis.set_minor_formatter(NullFormatter())
 

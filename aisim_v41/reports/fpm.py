@@ -2,7 +2,7 @@
 
 The report says what was measured, how far the estimator is off where it could not know the answer,
 what it fitted, and what it did not believe. Text (`aisim_v41.reports.fpm_text`), figure
-(`aisim_v41.reports.fpm_figure`) and JSON show the same records.
+(`aisim_v41.pictures.fpm_report`) and JSON show the same records.
 """
 
 from __future__ import annotations

@@ -209,7 +209,12 @@ class ErrorReport:
         """One row a reading: the fields of `CaseError` with ``error`` and ``contained``."""
         import pandas as pd
 
-        return pd.DataFrame([row(error) for error in self.errors])
+        table = pd.DataFrame([row(error) for error in self.errors])
+        table.attrs["about"] = (
+            "Public measurements whose conditions are stated, predicted from kernels alone (op, "
+            "nothing fitted to a step); docs/validation.md"
+        )
+        return table
 
     def to_text(self) -> str:
         """The report, short: headline, classes, sources, and what stands apart."""

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
+from reports import example
 
 from aisim_v41.errors import InvalidInputError, MissingProfileError
+from aisim_v41.pictures.fpm_report import COLOURS, figure, write_figure
+from aisim_v41.pictures.palette import NEUTRAL
 from aisim_v41.reports.fpm import AXES, coverage_of
-from aisim_v41.reports.fpm_figure import COLOURS, figure, write_figure
-from reports import example
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def test_predictions_with_their_bands(drawn):
     ends = [segment[:, 1].tolist() for segment in bars.get_segments()]
     assert ends == [[97.0, 106.0], [104.0, 113.0], [95.0, 104.0], [113.0, 122.0]]
     # Sound times and bands reach from 77 ms to 136 ms; 400 ms are beyond.
-    assert marks(ax) == [(136.0, 82.0, "#555555")]
+    assert marks(ax) == [(136.0, 82.0, NEUTRAL)]
     (equal,) = (one for one in ax.get_lines() if one.get_label() == "equal")
     assert list(equal.get_xdata()) == list(equal.get_ydata()) == [77.0, 136.0]
 
@@ -104,7 +105,7 @@ def test_residuals_along_an_axis(drawn, axis: str):
         assert np.isclose(near, residual).any()
     low, high = ax.get_ylim()
     assert all(low < y < high for _, y, _ in found)
-    crossed = [y for _, y, colour in found if colour == "#555555"]
+    crossed = [y for _, y, colour in found if colour == NEUTRAL]
     # The largest sound residual is that of run two, 99 for 102 ms: the flagged one stands there.
     assert crossed == pytest.approx([100 * (99 / 102 - 1)])
     assert len(found) == sum(p.axis(axis) is not None for p in example.POINTS)

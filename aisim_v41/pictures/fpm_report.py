@@ -1,7 +1,4 @@
-"""The report of an identity as one figure: how far off, where, and from what.
-
-Needs matplotlib, the extra ``plots`` of this package; nothing else in the library does.
-"""
+"""The report of an identity as one figure: how far off, where, and from what."""
 
 from __future__ import annotations
 
@@ -10,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aisim_v41.errors import InvalidInputError, MissingProfileError
+from aisim_v41.pictures import canvas
+from aisim_v41.pictures.palette import NEUTRAL
+from aisim_v41.pictures.palette import PHASES as COLOURS
 from aisim_v41.reports.fpm import AXES, PHASES, FpmReport, SiteLeftOut
 from aisim_v41.reports.fpm_text import owner
 from aisim_v41.validation.plain import Phase
@@ -19,19 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FORMATS = (".png", ".svg", ".pdf")
-COLOURS: dict[Phase, str] = {
-    "prefill": "#0072B2",
-    "decode": "#D55E00",
-    "mixed": "#CC79A7",
-}
-"""One colour a phase, told apart by colour-blind eyes (palette of Okabe and Ito)."""
 MARKERS: dict[Phase, str] = {"prefill": "o", "decode": "s", "mixed": "D"}
-GREY = "#555555"
 SIZE_INCHES = (13.0, 8.6)
-DOTS_PER_INCH = 130
-WIDE = 4.0
-"""Slowest over fastest time from which an axis of times is logarithmic."""
 BEYOND = 1.5
 """How far a logarithmic axis goes beyond its largest value."""
 MOST_NAMED = 12
@@ -48,14 +36,10 @@ def figure(report: FpmReport) -> Figure:
     Raises:
         MissingProfileError: matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingProfileError(
-            "a figure needs matplotlib, which is not installed; pip install 'aisim-v41[plots]'"
-        ) from None
+    canvas.require()
+    from matplotlib.figure import Figure
 
-    drawn = Figure(figsize=SIZE_INCHES, dpi=DOTS_PER_INCH, facecolor="white", layout="constrained")
+    drawn = Figure(figsize=SIZE_INCHES, dpi=canvas.DOTS_PER_INCH, layout="constrained")
     top, bottom = drawn.subfigures(2, 1, height_ratios=[1.25, 1.0], squeeze=False).flat
     predicted_against_measured(report, top.add_subplot(1, 2, 1))
     coverage_map(report, top.add_subplot(1, 2, 2))
@@ -66,34 +50,23 @@ def figure(report: FpmReport) -> Figure:
             ax.tick_params(labelleft=False)
     for ax in drawn.get_axes():
         ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(color="#dddddd", linewidth=0.5)
+        ax.grid(linewidth=0.5)
         ax.set_axisbelow(True)
     drawn.suptitle(_title(report), fontsize=12, x=0.01, ha="left")
-    drawn.supxlabel(_source(report), fontsize=7, x=0.01, ha="left", color=GREY)
+    drawn.supxlabel(_source(report), fontsize=7, x=0.01, ha="left", color=NEUTRAL)
     return drawn
 
 
-def check_figure_path(path: Path) -> None:
-    """Refuse a name under which no figure could be written, before any work is done for it.
-
-    Raises:
-        InvalidInputError: a name of another kind, or a folder that does not exist.
-    """
-    if path.suffix.lower() not in FORMATS:
-        raise InvalidInputError(f"figure {path}: its name must end in {', '.join(FORMATS)}")
-    if not path.parent.is_dir():
-        raise InvalidInputError(f"figure {path}: there is no folder {path.parent}")
-
-
 def write_figure(report: FpmReport, path: Path) -> None:
-    """The figure as a file; its format follows from the name.
+    """The figure as a file for a light page; its format follows from the name.
 
     Raises:
-        InvalidInputError: as `check_figure_path`.
+        InvalidInputError: as `aisim_v41.pictures.canvas.check_path`.
         MissingProfileError: matplotlib is not installed.
     """
-    check_figure_path(path)
-    figure(report).savefig(path)
+    canvas.check_path(path)
+    with canvas.look("light"):
+        canvas.save(figure(report), path)
 
 
 def predicted_against_measured(report: FpmReport, ax: Axes) -> Axes:
@@ -124,7 +97,7 @@ def predicted_against_measured(report: FpmReport, ax: Axes) -> Axes:
     sound = [row for row in report.site_left_out if not row.point.flag]
     times = [row.point.measured_ms for row in sound]
     if times:
-        if max(times) > WIDE * min(times):
+        if max(times) > canvas.WIDE * min(times):
             _plain_ticks(ax, "log")
         ends = (
             min(*times, *(row.predicted.low_ms for row in sound)),
@@ -132,7 +105,7 @@ def predicted_against_measured(report: FpmReport, ax: Axes) -> Axes:
         )
         crossed = [(r.point.measured_ms, r.predicted.predicted_ms) for r in _flagged(report)]
         _cross_out(ax, [(_within(ends, across), _within(ends, up)) for across, up in crossed])
-        ax.plot(ends, ends, color=GREY, linewidth=0.9, linestyle="--", label="equal", zorder=0)
+        ax.plot(ends, ends, color=NEUTRAL, linewidth=0.9, linestyle="--", label="equal", zorder=0)
         ax.legend(fontsize=8, frameon=False)
     ax.set_title(
         f"The site left out, bands of {100 * report.band.level:g} %", fontsize=10, loc="left"
@@ -183,7 +156,7 @@ def residual_along(report: FpmReport, axis: str, ax: Axes) -> Axes:
 
     The scale is that of sound points; flagged ones beyond it are drawn at its edge.
     """
-    ax.axhline(0, color=GREY, linewidth=0.9, linestyle="--", zorder=0)
+    ax.axhline(0, color=NEUTRAL, linewidth=0.9, linestyle="--", zorder=0)
     largest = LEAST_RESIDUAL_PERCENT
     for phase in PHASES:
         sound = _sound(report, phase)
@@ -203,7 +176,7 @@ def residual_along(report: FpmReport, axis: str, ax: Axes) -> Axes:
     ax.set_ylim(-1.1 * largest, 1.1 * largest)
     if all(point.axis(axis) is None for point in report.points):
         ax.set_xticks([])
-        ax.text(0.5, 0.9, "not recorded", transform=ax.transAxes, ha="center", color=GREY)
+        ax.text(0.5, 0.9, "not recorded", transform=ax.transAxes, ha="center", color=NEUTRAL)
     elif axis in ("new_tokens", "prefix_tokens"):
         _plain_ticks(ax, "symlog", across=True)
         ax.set_xlim(-0.3, BEYOND * max(ax.dataLim.x1, 1.0))
@@ -244,7 +217,7 @@ def _cross_out(ax: Axes, places: Sequence[tuple[float, float]]) -> None:
     """Flagged points, in grey and crossed."""
     if places:
         across, up = zip(*places, strict=True)
-        ax.scatter(across, up, s=40, marker="x", color=GREY, linewidths=1.2, label="flagged")
+        ax.scatter(across, up, s=40, marker="x", color=NEUTRAL, linewidths=1.2, label="flagged")
 
 
 def _plain_ticks(ax: Axes, scale: str, *, across: bool = False) -> None:
