@@ -1,5 +1,6 @@
 """The shell: ``aisim-v41 layers | ledger | estimate | compare | coverage | capacity | sweep |
-engram | encode | speculate | prefix | restore | tiers | transfer | fpm | claims | validate``.
+trace | engram | encode | speculate | prefix | restore | tiers | transfer | fpm | claims |
+validate``.
 
 Every command answers in text that fits a terminal, and with ``--json`` as one JSON document on
 standard output. Exit codes: 0 answered, 1 a check failed (claims, validate) or the answer could not
@@ -30,6 +31,7 @@ from aisim_v41.cli import (
     restore,
     speculate,
     sweep,
+    trace,
     transfer,
     validate,
 )
@@ -70,6 +72,7 @@ app.command("compare")(compare.compare)
 app.command("coverage")(compare.coverage)
 app.command("capacity")(capacity.capacity)
 app.command("sweep")(sweep.sweep)
+app.command("trace")(trace.trace)
 app.command("engram")(engram.engram)
 app.command("encode")(encode.encode)
 app.command("speculate")(speculate.speculate)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,11 @@ class ForwardPrice(Protocol):
     @property
     def times(self) -> int:
         """How often it runs in the step."""
+        ...
+
+    @property
+    def rank(self) -> int | None:
+        """The rank that runs it; None where all are alike."""
         ...
 
     @property
@@ -72,6 +77,9 @@ class ForwardPrice(Protocol):
         ...
 
 
+Priced = TypeVar("Priced", bound=ForwardPrice)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One operator in one class of layers: work and time of all its calls in the step.
@@ -102,10 +110,13 @@ class Breakdown:
     """Details of a priced step.
 
     Args:
-        forwards: its forwards; each knows its graph, since kernels change with the rows.
+        forwards: its forwards, each of the rank that the others wait for; each knows its graph,
+            since kernels change with the rows.
+        ranks: every forward on every rank that runs rows of its own; empty where all are alike.
     """
 
     forwards: tuple[ForwardPrice, ...]
+    ranks: tuple[tuple[ForwardPrice, ...], ...] = ()
 
     def rows(self) -> tuple[Row, ...]:
         """By distinct task, in order of first occurrence."""
@@ -150,6 +161,11 @@ class Breakdown:
         if all(f.compiled.drafting is None for f in self.forwards):
             return {"target": total}
         return {"target": total - drafting, "draft": drafting}
+
+
+def slowest(ranks: Sequence[Sequence[Priced]]) -> tuple[Priced, ...]:
+    """Of each forward, the one that the other ranks wait for, the first of those as long."""
+    return tuple(max(forward, key=lambda one: one.total_s) for forward in ranks)
 
 
 def seconds_of(forward: ForwardPrice, node: Node) -> float:

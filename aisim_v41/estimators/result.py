@@ -161,7 +161,12 @@ class Estimate:
         from aisim_v41.estimators.timeline import timeline
 
         columns = ["forward", "layer", "operator", "lane", "start_ms", "end_ms", "bound"]
-        return pd.DataFrame(list(timeline(self.breakdown.forwards)), columns=columns)
+        rows = [
+            (one.forward, one.layer, one.operator, one.lane, one.start_s / MILLISECOND,
+             one.end_s / MILLISECOND, one.bound)
+            for one in timeline(self.breakdown.forwards)
+        ]  # fmt: skip
+        return pd.DataFrame(rows, columns=columns)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Where the time goes, as `aisim_v41.pictures.breakdown`; needs the extra ``plots``.

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from aisim_v41.estimators.breakdown import Breakdown
+from aisim_v41.estimators.breakdown import Breakdown, slowest
 from aisim_v41.estimators.compiled import CompiledSol, Floats, compiled_sol
 from aisim_v41.estimators.resources import RESOURCES
 from aisim_v41.estimators.result import Bounds, Estimate
@@ -43,7 +43,8 @@ class Sol:
         """
         compiled = compiled_sol(plan.model, hardware, plan.running, plan.policy)
         counted = ledger(plan)
-        forwards = tuple(_slowest(compiled, ranks) for ranks in counted.forwards)
+        ranks = tuple(_forwards(compiled, forward) for forward in counted.forwards)
+        forwards = slowest(ranks)
         bounds = sol_bounds(compiled, counted)
         busy = np.zeros(len(RESOURCES))
         for forward in forwards:
@@ -58,7 +59,7 @@ class Sol:
             source_share={SOURCE: 1.0} if bounds.graph_s else {},
             resource_s={str(r): float(busy[i]) for i, r in enumerate(RESOURCES)},
             warnings=(*plan.warnings, *assumptions(plan, hardware)),
-            breakdown=Breakdown(forwards),
+            breakdown=Breakdown(forwards, ranks),
             rank=deciding_rank(forwards),
         )
 
@@ -108,9 +109,11 @@ def deciding_rank(forwards: Sequence[OfRank]) -> int | None:
     return next((forward.rank for forward in forwards), None)
 
 
-def _slowest(compiled: CompiledSol, ranks: Sequence[tuple[ForwardPass, StepCounts]]) -> SolForward:
-    """The forward that the others wait for, the first of those that take as long."""
-    found = (
+def _forwards(
+    compiled: CompiledSol, ranks: Sequence[tuple[ForwardPass, StepCounts]]
+) -> tuple[SolForward, ...]:
+    """One forward on every rank."""
+    return tuple(
         SolForward(
             compiled,
             forward.times,
@@ -120,7 +123,6 @@ def _slowest(compiled: CompiledSol, ranks: Sequence[tuple[ForwardPass, StepCount
         )
         for forward, counts in ranks
     )
-    return max(found, key=lambda forward: forward.total_s)
 
 
 def sol_bounds(compiled: CompiledSol, counted: Ledger) -> Bounds:

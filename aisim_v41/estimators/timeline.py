@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -18,25 +17,55 @@ from aisim_v41.estimators.resources import RESOURCES
 from aisim_v41.ops.backbone import Step
 from aisim_v41.ops.graph import Fed, Node, Par, Seq, seq
 from aisim_v41.ops.operator import Task
-from aisim_v41.units import MILLISECOND
 
 
-def timeline(forwards: Sequence[ForwardPrice]) -> tuple[dict[str, Any], ...]:
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """One task, or one wait, in time.
+
+    Attributes:
+        forward: number of the forward pass in the step.
+        layer: layer that it belongs to.
+        operator: name of the operator; "waiting <resource>", "shared <resource>" or "host" where
+            nothing runs.
+        lane: tasks side by side have lanes of their own.
+        start_s, end_s: from the start of the step [s].
+        bound: resource that decides.
+        task: what runs; None for a wait.
+    """
+
+    forward: int
+    layer: int
+    operator: str
+    lane: int
+    start_s: float
+    end_s: float
+    bound: str
+    task: Task | None
+
+
+def timeline(forwards: Sequence[ForwardPrice]) -> tuple[Stretch, ...]:
     """Every task of every forward; one that runs several times is shown once."""
-    rows: list[dict[str, Any]] = []
+    rows: list[Stretch] = []
     clock = 0.0
     for number, forward in enumerate(forwards):
-        compiled = forward.compiled
-        lanes = _Lanes(forward, number, rows)
-        longest = lanes.target(clock)
-        end = clock + forward.total_s - draft_seconds(forward)
-        kernels = end - forward.waits_s
-        lanes.wait(compiled.target, longest, kernels, 0, len(compiled.model.layers))
-        if forward.waits_s:
-            lanes.add("host", kernels, end, 0, len(compiled.model.layers), "host")
-        lanes.place_steps(compiled.backbone.draft, end, 0)
+        rows += laid_out(forward, number, clock)
         clock += forward.times * forward.total_s
     return tuple(rows)
+
+
+def laid_out(forward: ForwardPrice, number: int, start_s: float) -> list[Stretch]:
+    """Every task of one run of a forward that starts at a time [s]."""
+    compiled = forward.compiled
+    lanes = _Lanes(forward, number, [])
+    longest = lanes.target(start_s)
+    end = start_s + forward.total_s - draft_seconds(forward)
+    kernels = end - forward.waits_s
+    lanes.wait(compiled.target, longest, kernels, 0, len(compiled.model.layers))
+    if forward.waits_s:
+        lanes.add("host", kernels, end, 0, len(compiled.model.layers), "host")
+    lanes.place_steps(compiled.backbone.draft, end, 0)
+    return lanes.rows
 
 
 @dataclass(slots=True)
@@ -45,7 +74,7 @@ class _Lanes:
 
     forward: ForwardPrice
     number: int
-    rows: list[dict[str, Any]]
+    rows: list[Stretch]
     _widths: dict[int, tuple[Node, int]] = field(default_factory=dict)
     """By id; the node is kept, so that no other gets it."""
 
@@ -94,9 +123,10 @@ class _Lanes:
         return max(clock, longest)
 
     def _deliver(self, one: Delivery, start: float, lane: int) -> None:
-        name = one.step.node.name if isinstance(one.step.node, Task) else ""
+        task = one.step.node
+        assert isinstance(task, Task)
         begin, end = start + one.start_s, start + one.there_s
-        self.add(name, begin, end, lane, one.step.layer, self._limit(one.step.node))
+        self.add(task.name, begin, end, lane, one.step.layer, self._limit(task), task)
 
     def _limit(self, node: Node) -> str:
         return str(RESOURCES[int(np.argmax(self.forward.shared(node)))])
@@ -122,7 +152,8 @@ class _Lanes:
         if isinstance(node, Task):
             length = self.forward.task_seconds(node)
             limit = int(np.argmax(self.forward.shared(node)))
-            self.add(node.name, start, start + length, lane, layer, str(RESOURCES[limit]))
+            bound = str(RESOURCES[limit])
+            self.add(node.name, start, start + length, lane, layer, bound, node)
             return length
         if isinstance(node, Seq):
             end = start
@@ -145,18 +176,15 @@ class _Lanes:
             self.add(f"shared {RESOURCES[limit]}", start, end, lane, layer, str(RESOURCES[limit]))
 
     def add(
-        self, operator: str, start: float, end: float, lane: int, layer: int, bound: str
+        self,
+        operator: str,
+        start: float,
+        end: float,
+        lane: int,
+        layer: int,
+        bound: str,
+        task: Task | None = None,
     ) -> None:
         """One row; none where it would take no time."""
         if end > start:
-            self.rows.append(
-                {
-                    "forward": self.number,
-                    "layer": layer,
-                    "operator": operator,
-                    "lane": lane,
-                    "start_ms": start / MILLISECOND,
-                    "end_ms": end / MILLISECOND,
-                    "bound": bound,
-                }
-            )
+            self.rows.append(Stretch(self.number, layer, operator, lane, start, end, bound, task))

@@ -56,6 +56,11 @@ class WholeForward:
         return self.inside.times
 
     @property
+    def rank(self) -> int | None:
+        """Only the whole was measured: all ranks are alike."""
+        return self.inside.rank
+
+    @property
     def counts(self) -> Floats:
         """The ledger's columns."""
         return self.inside.counts

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from aisim_v41.estimators.breakdown import Breakdown
+from aisim_v41.estimators.breakdown import Breakdown, slowest
 from aisim_v41.estimators.compiled import Floats, compiled_sol
 from aisim_v41.estimators.op.builds import CompiledBuild, compiled_build
 from aisim_v41.estimators.op.compiled import CompiledOp
@@ -53,7 +53,8 @@ class Op:
         """
         compiled = compiled_build(plan.model, hardware, plan.running, plan.policy)
         counted = ledger(plan)
-        forwards = op_forwards(compiled, counted)
+        ranks = op_ranks(compiled, counted)
+        forwards = slowest(ranks)
         sol = compiled_sol(plan.model, hardware, plan.running, plan.policy)
         bounds = sol_bounds(sol, counted)
         latency = sum(forward.times * forward.total_s for forward in forwards)
@@ -79,7 +80,7 @@ class Op:
             source_share=_source_share(forwards),
             resource_s={str(r): float(busy[i]) for i, r in enumerate(RESOURCES)},
             warnings=(*plan.warnings, *assumptions(plan, hardware)),
-            breakdown=Breakdown(forwards),
+            breakdown=Breakdown(forwards, ranks),
             rank=deciding_rank(forwards),
             beyond=_beyond(forwards),
             kernels_s=sum(forward.times * forward.device_s for forward in forwards),
@@ -156,18 +157,19 @@ class OpForward:
 
 
 def op_forwards(build: CompiledBuild, counted: Ledger) -> tuple[OpForward, ...]:
-    """The forwards of a plan, with the dummy rows of the graphs that they replay."""
-    return tuple(_slowest(build, ranks) for ranks in counted.forwards)
+    """The forwards of a plan, each of the rank that the others wait for."""
+    return slowest(op_ranks(build, counted))
 
 
-def _slowest(build: CompiledBuild, ranks: Sequence[tuple[ForwardPass, StepCounts]]) -> OpForward:
-    """The forward that the others wait for, the first of those that take as long."""
-    filled = _filled(build, ranks)
-    found = (
-        OpForward(build.at(counts), forward.times, counts, uncaptured, forward.rank)
-        for (forward, _), (counts, uncaptured) in zip(ranks, filled, strict=True)
+def op_ranks(build: CompiledBuild, counted: Ledger) -> tuple[tuple[OpForward, ...], ...]:
+    """Every forward on every rank, with the dummy rows of the graphs that they replay."""
+    return tuple(
+        tuple(
+            OpForward(build.at(counts), forward.times, counts, uncaptured, forward.rank)
+            for (forward, _), (counts, uncaptured) in zip(ranks, _filled(build, ranks), strict=True)
+        )
+        for ranks in counted.forwards
     )
-    return max(found, key=lambda forward: forward.total_s)
 
 
 def _meeting_s(build: CompiledBuild, counted: Ledger) -> float:
