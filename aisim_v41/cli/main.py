@@ -1,5 +1,5 @@
 """The shell: ``aisim-v41 layers | ledger | estimate | compare | coverage | capacity | sweep |
-trace | engram | encode | speculate | prefix | restore | tiers | transfer | fpm | claims |
+trace | draw | engram | encode | speculate | prefix | restore | tiers | transfer | fpm | claims |
 validate``.
 
 Every command answers in text that fits a terminal, and with ``--json`` as one JSON document on
@@ -21,6 +21,7 @@ from aisim_v41.cli import (
     capacity,
     claims,
     compare,
+    draw,
     encode,
     engram,
     estimate,
@@ -73,6 +74,7 @@ app.command("coverage")(compare.coverage)
 app.command("capacity")(capacity.capacity)
 app.command("sweep")(sweep.sweep)
 app.command("trace")(trace.trace)
+app.command("draw")(draw.draw)
 app.command("engram")(engram.engram)
 app.command("encode")(encode.encode)
 app.command("speculate")(speculate.speculate)

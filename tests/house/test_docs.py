@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import typing
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
@@ -184,6 +185,8 @@ def test_examples_run(path: Path):
     names: dict[str, object] = {}
     for example in _PYTHON.findall(path.read_text(encoding="utf-8")):
         exec(compile(example, shown(path), "exec"), names)
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 # --- nomenclature ---------------------------------------------------------------------------------

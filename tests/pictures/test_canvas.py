@@ -9,7 +9,7 @@ from matplotlib import pyplot
 from matplotlib.colors import to_hex
 
 import aisim_v41 as aisim
-from aisim_v41.pictures import breakdown, layer_map, look, save
+from aisim_v41.pictures import layer_map, look, save
 from aisim_v41.pictures.canvas import CAPTION, axes
 
 
@@ -37,19 +37,6 @@ def test_the_same_picture_is_the_same_file(tmp_path, model, kind: str):
     one, two = ((tmp_path / f"{name}.{kind}").read_bytes() for name in ("one", "two"))
     assert one.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[kind])
     assert one == two
-
-
-def test_nothing_is_cut_off(tmp_path, model, estimates):
-    """Title, labels, key and caption lie inside the figure."""
-    for ax in (layer_map(model), breakdown(estimates), breakdown(estimates["decode"])):
-        drawn = ax.get_figure()
-        drawn.canvas.draw()
-        inside = drawn.bbox
-        box = ax.get_tightbbox(drawn.canvas.get_renderer())
-        assert inside.x0 <= box.x0
-        assert inside.y0 <= box.y0
-        assert box.x1 <= inside.x1
-        assert box.y1 <= inside.y1
 
 
 def test_names_that_cannot_be(tmp_path, model):
