@@ -8,14 +8,16 @@ their colours from matplotlib's own settings, so that a picture fits the page th
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from aisim_v41.errors import InvalidInputError, MissingProfileError, SchemaError, nearest
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -31,6 +33,8 @@ _LETTER_POINTS = 0.57 * SMALL
 WIDE = 4.0
 """Largest over smallest value from which an axis is logarithmic."""
 THOUSAND = 1000
+MOST = 1e30
+"""Largest number that is drawn, and the inverse of the smallest."""
 DECADES_WITH_PARTS = 3000.0
 """Largest over smallest value up to which a logarithmic axis shows 2 and 5 too."""
 NO_BAND = "A sweep has no bands: ask aisim.estimate at the points that matter."
@@ -249,19 +253,56 @@ def plain_ticks(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def require_columns(frame: Any, names: Iterable[str], what: str) -> None:
-    """Refuse a frame that is not what a picture is drawn of.
+def checked(
+    frame: Any, what: str, *, numbers: Sequence[str], others: Sequence[str] = ()
+) -> pd.DataFrame:
+    """The frame that a picture is drawn of, its numbers as floats; what is not finite is nan.
+
+    Args:
+        frame: of the user.
+        what: what is asked for, in words.
+        numbers: columns of numbers, some of which may be missing in a row.
+        others: columns that must be there too.
 
     Raises:
-        InvalidInputError: no frame.
-        SchemaError: it lacks a column.
+        InvalidInputError: no frame, or a column of other things than numbers.
+        SchemaError: it lacks a column, or has one twice.
     """
     if not hasattr(frame, "columns"):
         raise InvalidInputError(f"{what} is asked for, not {type(frame).__name__}")
-    missing = [name for name in names if name not in frame.columns]
+    names = list(dict.fromkeys([*numbers, *others]))
+    has = list(map(str, frame.columns))
+    missing = [str(name) for name in names if name not in frame.columns]
     if missing:
-        has = ", ".join(map(str, frame.columns))
-        raise SchemaError(f"no column {', '.join(missing)}: {what} is asked for; it has {has}")
+        raise SchemaError(
+            f"no column {', '.join(missing)}: {what} is asked for; it has {', '.join(has)}"
+        )
+    twice = [name for name in names if has.count(name) > 1]
+    if twice:
+        raise SchemaError(f"column {twice[0]} occurs {has.count(twice[0])} times")
+    table: pd.DataFrame = frame.assign(**{name: _floats(frame[name], name) for name in numbers})
+    return table
+
+
+def _floats(column: Any, name: str) -> Any:
+    import numpy as np
+
+    if getattr(column.dtype, "kind", "O") in "iuf" and isinstance(column.dtype, np.dtype):
+        found = column.to_numpy(np.float64)
+    else:
+        values = column.astype(object).where(column.notna(), None).tolist()
+        for value in values:
+            if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
+                raise InvalidInputError(f"column {name!r} holds {value!r}: must hold numbers")
+        found = np.array([np.nan if value is None else float(value) for value in values])
+    found = np.where(np.isfinite(found), found, np.nan)
+    size = np.abs(found)
+    beyond = (size > MOST) | ((size > 0) & (size < 1 / MOST))
+    if beyond.any():
+        raise InvalidInputError(
+            f"column {name!r} holds {found[np.argmax(beyond)]:g}: no axis reaches there"
+        )
+    return found
 
 
 def name_points(

@@ -15,6 +15,7 @@ from aisim_v41.plan.plan import Plan
 from aisim_v41.plan.words import plan_text
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
 LANES = ("kind", "KV owner", "selection", "candidate pool", "Engram", "draft taps")
@@ -29,6 +30,8 @@ KINDS = {
 _POOL = {CandidateRole.SOURCE: FAMILIES["ends"], CandidateRole.USER: FAMILIES["indexer"]}
 _FAINT = 0.35
 """Opacity of rows that only have their KV projected."""
+_NARROW = 0.02
+"""Share of a sequence below which only its end, a window before the rows, is shown."""
 _SHADES = (1.0, 0.72)
 """Opacity of steps in turn."""
 _BESIDE = 0.45
@@ -147,7 +150,7 @@ def token_map(
         request: which group of requests of each step.
 
     Raises:
-        InvalidInputError: no plan, or one without such a request.
+        InvalidInputError: no plan, one without such a request, or a request that runs no rows.
         MissingProfileError: matplotlib is not installed.
     """
     steps = [plans] if isinstance(plans, Plan | Ledger) else list(plans)
@@ -160,20 +163,22 @@ def token_map(
                 f"token_map: request = {request!r}: step {place} has requests 0 to "
                 f"{len(one.plan.requests) - 1}"
             )
-    ax = canvas.axes(ax, 9.0, 5.6)
     layers = len(counted[0].plan.model.layers)
-    rows = 0
-    for place, one in enumerate(counted):
-        frame = one.to_frame()
-        frame = frame[(frame["request"] == request) & (frame["layer"] < layers)]
-        rows += int(frame["query_rows"].sum())
-        for line in frame.itertuples():
-            _rows_of_layer(ax, line, place)
+    lines = [_lines_of(one, request, layers) for one in counted]
+    rows = sum(int(table["query_rows"].sum()) for table in lines)
+    if not rows:
+        raise InvalidInputError(f"token_map: request {request} runs no rows")
+    ax = canvas.axes(ax, 9.0, 5.6)
+    alone = [_rows_of_layer(ax, line, step) for step, table in enumerate(lines)
+             for line in table.itertuples()]  # fmt: skip
     for kind, colour in KINDS.items():
         ax.barh([0], [0], color=colour, label=str(kind))
-    ax.barh([0], [0], color=NEUTRAL, alpha=_FAINT, label="window KV alone")
-    end = max(int(one.to_frame()["end_row"].max()) for one in counted)
-    ax.set_xlim(0, end)
+    if any(alone):
+        ax.barh([0], [0], color=NEUTRAL, alpha=_FAINT, label="window KV alone")
+    first = min(int(table["first_row"].min()) for table in lines)
+    end = max(int(table["end_row"].max()) for table in lines)
+    near = end - first < _NARROW * end
+    ax.set_xlim(max(0, first - counted[0].plan.model.attention.window) if near else 0, end)
     ax.set_ylim(layers - 0.4, -0.6)
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     ax.set_xlabel("position in the sequence [tokens]")
@@ -190,12 +195,27 @@ def token_map(
     )
 
 
-def _rows_of_layer(ax: Axes, line: Any, step: int) -> None:
-    """Rows that one layer runs in one step, and before them those whose KV alone it projects."""
+def _lines_of(counted: Ledger, request: int, layers: int) -> pd.DataFrame:
+    """Rows of a request by layer; those of ranks that share its rows together."""
+    frame = counted.to_frame()
+    frame = frame[(frame["request"] == request) & (frame["layer"] < layers)]
+    summed = frame.groupby(["forward", "layer"], as_index=False).agg(
+        kind=("kind", "first"), first_row=("first_row", "min"), end_row=("end_row", "max"),
+        query_rows=("query_rows", "sum"), kv_rows=("kv_rows", "sum"), count=("count", "max"),
+    )  # fmt: skip
+    return summed[summed["count"] > 0]
+
+
+def _rows_of_layer(ax: Axes, line: Any, step: int) -> bool:
+    """Rows that one layer runs in one step, and before them those whose KV alone it projects.
+
+    Returns:
+        Whether there are such.
+    """
     colour, shade = KINDS[LayerKind(line.kind)], _SHADES[step % len(_SHADES)]
     low = line.layer - 0.42
     run = line.end_row - line.first_row
-    first_kv = line.end_row - line.kv_rows // max(line.count, 1)
+    first_kv = line.end_row - line.kv_rows // line.count
     if run > 0:
         ax.broken_barh(
             [(line.first_row, run)], (low, 0.84), facecolor=colour, alpha=shade, linewidth=0,
@@ -206,3 +226,4 @@ def _rows_of_layer(ax: Axes, line: Any, step: int) -> None:
             [(first_kv, line.first_row - first_kv)], (low, 0.84), facecolor=colour,
             alpha=_FAINT * shade, linewidth=0, gid=f"kv {step} {line.layer}",
         )  # fmt: skip
+    return bool(first_kv < line.first_row)

@@ -50,8 +50,12 @@ def predictions(
         SchemaError: a column is missing.
         MissingProfileError: matplotlib is not installed.
     """
-    wanted = ["measured", "predicted", *([by] if by else [])]
-    canvas.require_columns(frame, wanted, "a frame with such columns")
+    banded = hasattr(frame, "columns") and {"low", "high"} <= set(frame.columns)
+    told = about or (frame_text(frame) if hasattr(frame, "attrs") else "")
+    frame = canvas.checked(
+        frame, "a frame with such columns", others=[by] if by else [],
+        numbers=["measured", "predicted", *(["low", "high"] if banded else [])],
+    )  # fmt: skip
     rows = frame[(frame["measured"] > 0) & (frame["predicted"] > 0)]
     if "standing" in rows.columns:
         rows = rows[rows["standing"] == COUNTED]
@@ -69,7 +73,6 @@ def predictions(
             "keep fewer"
         )
     phases = set(map(str, groups)) <= set(PHASES)
-    banded = {"low", "high"} <= set(rows.columns)
     ax = canvas.axes(ax, 8.2, 6.4)
     for place, group in enumerate(groups):
         own = rows[rows[by] == group] if by else rows
@@ -98,7 +101,6 @@ def predictions(
         ax.legend(
             fontsize=canvas.PLAIN - 1, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0)
         )
-    told = about or frame_text(frame)
     lines = [f"{told}." if told else "", _errors(rows, banded)]
     return canvas.finish(
         ax,
@@ -110,7 +112,7 @@ def predictions(
 
 def _bands(ax: Axes, rows: pd.DataFrame, colour: str, group: str) -> None:
     """Bands upwards; without colour where they miss what was measured."""
-    known = rows[rows["low"].notna() & np.isfinite(rows["high"].astype(float))]
+    known = rows[rows["low"].notna() & rows["high"].notna()]
     inside = (known["low"] <= known["measured"]) & (known["measured"] <= known["high"])
     for own, ink, name in (
         (known[inside], colour, "hold"),
@@ -118,7 +120,7 @@ def _bands(ax: Axes, rows: pd.DataFrame, colour: str, group: str) -> None:
     ):
         if len(own):
             ax.vlines(
-                own["measured"], own["low"].astype(float), own["high"].astype(float), color=ink,
+                own["measured"], own["low"], own["high"], color=ink,
                 linewidth=0.9, alpha=0.7, zorder=2, gid=f"bands {name} {group}",
             )  # fmt: skip
 

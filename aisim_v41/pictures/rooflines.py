@@ -123,12 +123,16 @@ def methods(table: pd.DataFrame, ax: Axes | None = None, *, of: Of = "operators"
     if of not in ("operators", "whole"):
         raise InvalidInputError(f"of = {of!r}; {nearest(str(of), ('operators', 'whole'))}")
     columns = {method: f"{method}_ms" for method in METHODS}
-    canvas.require_columns(table, ("operator", *columns.values()), "a table of aisim.compare")
+    table = canvas.checked(
+        table, "a table of aisim.compare", numbers=tuple(columns.values()), others=("operator",)
+    )
     whole = table[table["operator"] == WHOLE]
     if len(whole) != 1:
         raise SchemaError(f"the table has {len(whole)} rows {WHOLE!r}; one of aisim.compare has 1")
     rows = whole if of == "whole" else table[table["operator"] != WHOLE].head(SHOWN)
     drawn = [method for method, column in columns.items() if rows[column].notna().any()]
+    if not drawn:
+        raise InvalidInputError(f"methods: no time of {of} is known")
     ax = canvas.axes(ax, 9.0, 1.8 + 0.11 * (1 + len(drawn)) * len(rows))
     height = 0.8 / len(drawn)
     for order, method in enumerate(drawn):

@@ -38,12 +38,14 @@ def breakdown(
         unit: "ms", or "percent" of each bar, where steps differ much.
 
     Raises:
-        InvalidInputError: no estimate, or parts that there are not.
+        InvalidInputError: no estimate, none that takes time, or parts that there are not.
         MissingProfileError: matplotlib is not installed.
     """
     if unit not in ("ms", "percent"):
         raise InvalidInputError(f"unit = {unit!r}; {nearest(str(unit), ('ms', 'percent'))}")
     table = shares(estimates, by=by)
+    if table.empty:
+        raise InvalidInputError("breakdown: none of these steps takes any time")
     told = named(estimates)
     bars = list(dict.fromkeys(zip(table["step"], table["part"], strict=True)))
     ax = canvas.axes(ax, 9.0, 2.0 + 0.55 * len(bars))
@@ -112,10 +114,11 @@ def timeline(
         )
     table = estimate.timeline()
     if layers is not None:
-        first, last = layers
+        first, last = _pair(layers)
         table = table[(table["layer"] >= first) & (table["layer"] <= last)]
     if table.empty:
-        raise InvalidInputError(f"timeline: no task of layers {layers} takes time in this step")
+        which = "" if layers is None else f" of layers {first} to {last}"
+        raise InvalidInputError(f"timeline: no task{which} takes time in this step")
     families = families_of(estimate)
     lanes = int(table["lane"].max()) + 1
     ax = canvas.axes(ax, 12.0, 2.1 + 0.5 * lanes)
@@ -153,6 +156,23 @@ _MANY = 400
 """Tasks from which edges would hide them."""
 _ROOM = 0.075
 """Share of the axis that the name of a task needs."""
+
+
+def _pair(layers: object) -> tuple[int, int]:
+    """First and last layer.
+
+    Raises:
+        InvalidInputError: no two whole numbers.
+    """
+    if (
+        not isinstance(layers, tuple | list)
+        or len(layers) != 2
+        or any(type(layer) is not int for layer in layers)
+    ):
+        raise InvalidInputError(
+            f"layers = {layers!r}: must be the first and the last, such as (20, 21)"
+        )
+    return layers[0], layers[1]
 
 
 def _name_tasks(ax: Axes, table: object, whole: float) -> None:

@@ -54,11 +54,15 @@ def pareto(
         MissingProfileError: matplotlib is not installed.
     """
     keys = [by] if isinstance(by, str) else list(by)
-    canvas.require_columns(
-        frame, [low, high, *keys, *([label] if label else [])], "a frame with such columns"
-    )
+    about = about or (frame_text(frame) if hasattr(frame, "attrs") else "")
+    frame = canvas.checked(
+        frame, "a frame with such columns", numbers=[low, high],
+        others=[*keys, *([label] if label else [])],
+    )  # fmt: skip
     known = frame[frame[low].notna() & frame[high].notna()]
-    fits = known["fits"].astype(bool) if "fits" in known.columns else known[low].notna()
+    if known.empty:
+        raise InvalidInputError(f"pareto: no row has both {low} and {high}")
+    fits = known["fits"].isin([True]) if "fits" in known.columns else known[low].notna()
     groups = list(known[keys].drop_duplicates().itertuples(index=False)) if keys else [()]
     if len(groups) > len(OWNERS):
         raise InvalidInputError(
@@ -91,7 +95,7 @@ def pareto(
     ax.set_ylabel(canvas.axis_text(high))
     if keys:
         canvas.legend_of(ax, named)
-    told = about or frame_text(frame) or constants_text(known, but=(low, high, *keys, label))
+    told = about or constants_text(known, but=(low, high, *keys, label))
     without, crossed = len(frame) - len(known), int((~fits).sum())
     lines = [
         f"{told}." if told else "",
@@ -135,6 +139,8 @@ def surface(
         SchemaError: several rows at one place.
         MissingProfileError: matplotlib is not installed.
     """
+    about = about or (frame_text(frame) if hasattr(frame, "attrs") else "")
+    frame = canvas.checked(frame, "a frame with such columns", numbers=[x, y, z])
     table = grid(frame, x, y, z)
     values = table.to_numpy(np.float64)
     drawn = values[np.isfinite(values) & (values > 0)]
@@ -168,7 +174,7 @@ def surface(
     bar.set_label(canvas.axis_text(z), fontsize=canvas.PLAIN)
     canvas.plain_ticks(bar.ax.yaxis)
     bar.ax.tick_params(labelsize=canvas.PLAIN - 1)
-    told = about or frame_text(frame) or constants_text(frame, but=(x, y, z))
+    told = about or constants_text(frame, but=(x, y, z))
     blank = int(values.size - drawn.size)
     said = (
         f"Yellow: from here on doubling {x} takes the time times {2**BEND:.2f} or more; red: the "

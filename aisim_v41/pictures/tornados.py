@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aisim_v41.errors import InvalidInputError
+from aisim_v41.errors import InvalidInputError, SchemaError, nearest
 from aisim_v41.pictures import canvas
 from aisim_v41.pictures.about import METHODS, frame_text
 from aisim_v41.pictures.palette import FAMILIES
@@ -46,10 +46,16 @@ def tornado(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
         SchemaError: another frame.
         MissingProfileError: matplotlib is not installed.
     """
-    canvas.require_columns(table, COLUMNS, "a frame of reports.sensitivity")
+    numbers = ("low_ms", "base_ms", "high_ms", "swing_ms")
+    table = canvas.checked(table, "a frame of reports.sensitivity", numbers=numbers, others=COLUMNS)
     if not len(table):
         raise InvalidInputError("tornado: the frame has no rows")
     base = float(table["base_ms"].iloc[0])
+    if not base > 0:
+        raise InvalidInputError(f"tornado: the time of the step is {base} ms, not above 0")
+    unknown = sorted(set(map(str, table["kind"])) - set(KINDS))
+    if unknown:
+        raise SchemaError(f"kind {unknown[0]!r}; {nearest(unknown[0], KINDS)}")
     moved = table[table["swing_ms"] > LEAST * base].sort_values("swing_ms", ascending=False)
     ax = canvas.axes(ax, 9.5, 2.1 + 0.36 * max(len(moved), 1))
     for place, row in enumerate(moved.to_dict(orient="records")):

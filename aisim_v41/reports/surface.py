@@ -45,6 +45,7 @@ def grid(frame: pd.DataFrame, x: str, y: str, z: str = "latency_ms") -> pd.DataF
             raise InvalidInputError(f"column {name!r} holds no numbers")
     if len(set(names)) != 3:
         raise InvalidInputError(f"x = {x!r}, y = {y!r}, z = {z!r}: must be three columns")
+    frame = frame[np.isfinite(frame[x]) & np.isfinite(frame[y])]
     twice = frame.duplicated([x, y])
     if twice.any():
         first = frame[twice].iloc[0]

@@ -98,7 +98,7 @@ def test_fronts_refuse():
     many = pd.concat([POINTS.assign(gpu=f"gpu {n}") for n in range(9)])
     with pytest.raises(aisim.InvalidInputError, match="make 9 groups, and there are 7 colours"):
         pareto(many, by="gpu")
-    with pytest.raises(aisim.InvalidInputError, match="holds no numbers"):
+    with pytest.raises(aisim.InvalidInputError, match="column 'policy' holds 'sglang'"):
         pareto(POINTS, low="policy")
 
 
