@@ -9,11 +9,13 @@ from aisim_v41.pictures.layers import layer_map, token_map
 from aisim_v41.pictures.memory import capacity_bars, capacity_terms
 from aisim_v41.pictures.predictions import predictions
 from aisim_v41.pictures.rooflines import methods, roofline
+from aisim_v41.pictures.sliders import Sliders
 from aisim_v41.pictures.steps import breakdown, timeline
 from aisim_v41.pictures.sweeps import pareto, surface
 from aisim_v41.pictures.tornados import tornado
 
 __all__ = [
+    "Sliders",
     "breakdown",
     "capacity_bars",
     "capacity_terms",
