@@ -36,3 +36,7 @@ def run() -> int:
         sys.path.insert(0, root)
     code: int = import_module(f"{FOLDER}.main").main()
     return code
+
+
+if __name__ == "__main__":
+    sys.exit(run())
