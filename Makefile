@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-long bench worlds clean
+.PHONY: run test test-long bench worlds notebooks clean
 
 run: $(VENV)/.run
 	$(BIN)/aisim-v41 estimate --gpu gb300 --tp 4 --engine sglang --decoder-replay both \
@@ -25,6 +25,9 @@ bench: $(VENV)/.dev
 
 worlds: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.fpm_worlds
+
+notebooks: $(VENV)/.dev
+	$(BIN)/python notebooks/run.py
 
 clean:
 	rm -rf $(VENV) dist build

@@ -23,7 +23,7 @@ Curves = Callable[..., Mapping[str, npt.ArrayLike]]
 """Values of every control to one line of y values a name; the names never change."""
 LINES = ({"linewidth": 2.2}, {"linewidth": 1.4}, {"linewidth": 1.2, "linestyle": "--"},
          {"linewidth": 1.2, "linestyle": ":"})  # fmt: skip
-DOTS_PER_INCH = 80
+DOTS_PER_INCH = 100
 SIZE_INCHES = (7.0, 4.2)
 MARGIN = 1.5
 """How far axes go beyond the data, so that a small move leaves them where they are."""

@@ -48,7 +48,8 @@ def breakdown(
         raise InvalidInputError("breakdown: none of these steps takes any time")
     told = named(estimates)
     bars = list(dict.fromkeys(zip(table["step"], table["part"], strict=True)))
-    ax = canvas.axes(ax, 9.0, 2.0 + 0.55 * len(bars))
+    key = table["name"].nunique()
+    ax = canvas.axes(ax, 9.0, max(2.0 + 0.55 * len(bars), 1.2 + 0.21 * key))
     whole = table.groupby(["step", "part"])["ms"].sum()
     scale = {bar: 1.0 if unit == "ms" else 100.0 / float(whole[bar]) for bar in bars}
     longest = max(scale[bar] * float(whole[bar]) for bar in bars)

@@ -1,0 +1,1 @@
+"""What-if questions as notebooks, and what runs them (notebooks/README.md)."""
