@@ -68,6 +68,10 @@ class ForwardPrice(Protocol):
         """Kind of evidence behind it."""
         ...
 
+    def error(self, task: Task) -> float | None:
+        """90 % error of its time, as a share of it; None where only a floor or a whole is known."""
+        ...
+
     def shared(self, node: Node) -> Floats:
         """Time of a block on each resource that its members share [resources], in seconds."""
         ...

@@ -85,6 +85,9 @@ class SolForward:
         """No evidence but peaks."""
         return SOURCE
 
+    def error(self, task: Task) -> None:
+        """A bound has no error."""
+
     def shared(self, node: Node) -> Floats:
         """Seconds on each resource."""
         spent: Floats = self.compiled.totals(node) @ self.counts

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import count, pairwise
@@ -28,7 +28,23 @@ from aisim_v41.writing import replace_file
 Event = dict[str, Any]
 SUFFIXES: Final = (".json", ".gz")
 MAX_STEPS: Final = 512
-"""Most steps of one trace: a step is one or two thousand events."""
+"""Most steps of one trace."""
+MAX_EVENTS: Final = 600_000
+"""Most events of one trace: a step is one or two thousand on each rank, 300 bytes each."""
+COLOURS: Final[Mapping[Family, str]] = {
+    Family.PROJECTION: "thread_state_runnable",
+    Family.ATTENTION: "rail_response",
+    Family.COMPRESSOR: "thread_state_running",
+    Family.INDEXER: "rail_animation",
+    Family.EXPERTS: "thread_state_iowait",
+    Family.HYPER_CONNECTIONS: "light_memory_dump",
+    Family.ENGRAM: "detailed_memory_dump",
+    Family.ENDS: "olive",
+    Family.ELEMENTWISE: "rail_load",
+    Family.COLLECTIVE: "yellow",
+}
+"""Chrome's names of colours, the only ones that it takes; Perfetto colours by name of operator."""
+WAITING: Final = "grey"
 _ROUNDING_S: Final = 1e-15
 _OUTSIDE: Final = (Traffic.HOST_READ, Traffic.DISK_READ)
 
@@ -80,6 +96,11 @@ def trace(estimates: Estimate | Sequence[Estimate]) -> dict[str, Any]:
     clock, arrows = 0.0, count(1)
     for number, step in enumerate(steps):
         events += _Step(step, number, clock, arrows).events()
+        if len(events) > MAX_EVENTS:
+            raise InvalidInputError(
+                f"trace: more than {MAX_EVENTS} events in {number + 1} of {len(steps)} steps; "
+                "give fewer steps, or a mapping with fewer ranks that run other rows"
+            )
         clock += step.latency_s
     return {
         "traceEvents": [*_names(events, steps[0]), *events],
@@ -154,8 +175,10 @@ class _Step:
             yield self._event(forward, stretch, process, id(stretch) in on_path)
         yield from self._flows(path, process)
         if forward.host_s:
+            # Where a whole was measured, OP's host may need longer than it took.
+            issued = clock + min(forward.host_s, forward.total_s)
             yield _complete(
-                "issue kernels", "host", process, HOST.first, clock, clock + forward.host_s,
+                "issue kernels", "host", process, HOST.first, clock, issued,
                 {"forward": place, "step": self.number, "source": "host",
                  "decides": forward.waits_s > 0},
             )  # fmt: skip
@@ -174,12 +197,13 @@ class _Step:
         category, thread = "wait" if task is None else "kernel", _thread(stretch)
         if task is not None:
             said |= {"device": process, "stream": thread} | self._work_of(forward, task)
-        return _complete(
+        event = _complete(
             stretch.operator, category, process, thread, stretch.start_s, stretch.end_s, said
         )
+        return event | {"cname": WAITING if task is None else COLOURS[task.family]}
 
     def _work_of(self, forward: ForwardPrice, task: Task) -> dict[str, Any]:
-        """FLOP, bytes by kind, message, evidence and floor of one call."""
+        """FLOP, bytes by kind, message, floor, evidence and its error, of one call."""
         key = (id(forward), id(task))
         if key not in self._work:
             compiled, counts = forward.compiled, forward.counts
@@ -189,14 +213,16 @@ class _Step:
                 for kind, form in task.traffic.items()
                 if form
             }
+            error = forward.error(task)
             self._work[key] = {
                 "family": str(task.family),
                 "replaces": list(task.replaces),
                 "flop": flop,
                 **{name: number for name, number in moved.items() if number},
                 "message_bytes": float(compiled.vector(task.payload) @ counts),
-                "floor_us": float(forward.shared(task).max()) / MICROSECOND,
+                "floor_us": float((compiled.totals(task) @ counts).max()) / MICROSECOND,
                 "source": forward.source(task),
+                **({} if error is None else {"error_p90": error}),
             }
         return self._work[key]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 from collections import defaultdict
+from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,15 +15,36 @@ import jsonschema
 import pytest
 
 import aisim_v41 as aisim
+from aisim_v41.estimators.breakdown import Breakdown
+from aisim_v41.estimators.fpm.forward import WholeForward
+from aisim_v41.estimators.result import Estimate
 from aisim_v41.io.traces.chrome import read_chrome
-from aisim_v41.reports.trace import MAX_STEPS, trace, write_trace
+from aisim_v41.ops.operator import Family
+from aisim_v41.reports.trace import COLOURS, MAX_STEPS, WAITING, trace, write_trace
 from tests.reports.trace_cases import CASES, priced
 
-SCHEMA = json.loads(
-    (Path(__file__).parents[1] / "data" / "trace_event_schema.json").read_text("utf-8")
+SCHEMA = jsonschema.Draft202012Validator(
+    json.loads((Path(__file__).parents[1] / "data" / "trace_event_schema.json").read_text("utf-8"))
 )
 NS = 1.001e-3
 """Rounding of one moment to whole nanoseconds, in microseconds."""
+
+
+def check_form(document: dict[str, Any]) -> None:
+    """Against the schema: of events that differ in numbers alone, one."""
+    kinds = {}
+    for event in document["traceEvents"]:
+        what = ("ph", "name", "cat", "cname", "pid", "tid", "bp")
+        kinds[(*map(event.get, what), *event)] = event
+    SCHEMA.validate(document | {"traceEvents": list(kinds.values())})
+
+
+@cache
+def traced(setting: str, step: str, method: str) -> dict[str, Any]:
+    """The trace of an estimate."""
+    answer = priced(setting, step, method)
+    assert answer is not None
+    return trace(answer)
 
 
 def complete(document: dict[str, Any], *categories: str) -> list[dict[str, Any]]:
@@ -39,8 +62,8 @@ def test_a_trace_is_what_it_must_be(case: tuple[str, str, str]):
     answer = priced(*case)
     if answer is None:
         pytest.skip("the engine refuses this step")
-    document = trace(answer)
-    jsonschema.validate(document, SCHEMA)
+    document = traced(*case)
+    check_form(document)
     events = complete(document)
     decides = 1 + (answer.rank or 0)
     # it begins at 0 and ends with the step
@@ -83,7 +106,7 @@ def test_every_kernel_is_there_with_its_work(case: tuple[str, str, str]):
     answer = priced(*case)
     if answer is None:
         pytest.skip("the engine refuses this step")
-    document = trace(answer)
+    document = traced(*case)
     kernels = [
         event for event in complete(document, "kernel") if event["pid"] == 1 + (answer.rank or 0)
     ]
@@ -176,7 +199,7 @@ def chunks() -> list[Any]:
 def test_several_steps_stand_one_after_another():
     steps = chunks()
     document = trace(steps)
-    jsonschema.validate(document, SCHEMA)
+    check_form(document)
     shown = complete(document, "step")
     clock = 0.0
     for event, step in zip(shown, steps, strict=True):
@@ -187,6 +210,76 @@ def test_several_steps_stand_one_after_another():
     assert said["latency_ms"] == pytest.approx(clock / 1e3)
     assert said["band_ms"][0] < said["latency_ms"] < said["band_ms"][1]
     assert said["steps"] == 3
+
+
+def whole(answer: Estimate, share: float) -> Estimate:
+    """The same step as if its forwards had been measured to take a share of their kernels' time."""
+    forwards = tuple(
+        WholeForward(one, share * one.device_s, "measured")  # type: ignore[attr-defined,arg-type]
+        for one in answer.breakdown.forwards
+    )
+    total = sum(one.times * one.total_s for one in forwards)
+    return replace(
+        answer, method="fpm", breakdown=Breakdown(forwards),
+        latency_s=max(total, answer.bounds.graph_s),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("share", [0.4, 0.9, 1.7])
+@pytest.mark.parametrize(
+    ("setting", "step"),
+    [("eager", "decode"), ("drafts", "verify"), ("host tables", "mixed"), ("vllm", "hits")],
+)
+def test_measured_wholes_end_when_they_were_measured_to(setting: str, step: str, share: float):
+    answer = priced(setting, step, "op")
+    assert answer is not None
+    measured = whole(answer, share)
+    spent = sum(one.times * one.total_s for one in measured.breakdown.forwards)
+    assert sum(measured.path.values()) == pytest.approx(spent, rel=1e-9)
+    document = trace(measured)
+    check_form(document)
+    assert max(map(end, complete(document))) == pytest.approx(1e3 * measured.latency_ms, abs=NS)
+    clock = 0.0
+    for event in sorted(
+        (e for e in complete(document) if e["args"].get("critical")), key=lambda e: e["ts"]
+    ):
+        assert event["ts"] == pytest.approx(clock, abs=NS)
+        clock = end(event)
+    assert clock == pytest.approx(1e3 * measured.latency_ms, abs=NS)
+    assert all("error_p90" not in event["args"] for event in complete(document))
+
+
+def test_a_kernel_says_how_far_it_may_be_off():
+    answer = priced("sglang", "decode", "op")
+    assert answer is not None
+    kernels = complete(trace(answer), "kernel")
+    assert all(0 < event["args"]["error_p90"] < 1 for event in kernels)
+    bound = priced("sglang", "decode", "sol")
+    assert bound is not None
+    assert not any("error_p90" in event["args"] for event in complete(trace(bound), "kernel"))
+
+
+def test_families_have_colours_of_their_own():
+    assert set(COLOURS) == set(Family)
+    assert len({*COLOURS.values(), WAITING}) == len(Family) + 1
+    answer = priced("sglang", "decode", "op")
+    assert answer is not None
+    for event in complete(trace(answer), "kernel"):
+        assert event["cname"] == COLOURS[event["args"]["family"]]
+
+
+def test_traces_are_not_larger_than_viewers_take(monkeypatch: pytest.MonkeyPatch):
+    answer = priced("sglang", "decode", "op")
+    assert answer is not None
+    monkeypatch.setattr("aisim_v41.reports.trace.MAX_EVENTS", 2000)
+    assert trace(answer)
+    with pytest.raises(aisim.InvalidInputError, match="2 of 3 steps"):
+        trace([answer] * 3)
+
+
+@pytest.mark.parametrize("case", [("drafts", "mixed", "op"), ("data parallel", "mixed", "sol")])
+def test_every_event_has_its_form(case: tuple[str, str, str]):
+    SCHEMA.validate(traced(*case))
 
 
 def test_bounds_have_no_upper_end():

@@ -89,9 +89,12 @@ class WholeForward:
         """Kind of evidence behind the whole."""
         return f"share of a whole ({self.kind})"
 
+    def error(self, task: Task) -> None:
+        """Only the whole has one."""
+
     def shared(self, node: Node) -> Floats:
-        """Seconds on each resource at peak."""
-        return self.inside.shared(node)
+        """Time of a block on each resource [s], shortened like its kernels."""
+        return self.scale * self.inside.shared(node)
 
     def arranged(self, node: Node) -> Node:
         """The node as this forward runs it."""

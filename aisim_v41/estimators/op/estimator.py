@@ -146,6 +146,13 @@ class OpForward:
         """Kinds of evidence behind the task's kernels."""
         return " + ".join(sorted({kernel.tag for kernel in self.kernels if kernel.task is task}))
 
+    def error(self, task: Task) -> float | None:
+        """90 % error of its kernels, as a share of their time; all off to the same side."""
+        kernels = [kernel for kernel in self.kernels if kernel.task is task and kernel.seconds]
+        total = sum(kernel.seconds for kernel in kernels)
+        off = sum(min(kernel.error_p90, MOST_ERROR) * kernel.seconds for kernel in kernels)
+        return off / total if total else None
+
     def shared(self, node: Node) -> Floats:
         """Seconds on each resource at peak."""
         spent: Floats = self.compiled.totals(node) @ self.counts
