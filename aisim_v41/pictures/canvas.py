@@ -170,6 +170,7 @@ def _room_points(ax: Axes) -> float:
     share = 1.0
     place = ax.get_subplotspec()
     if place is not None:
+        place = place.get_topmost_subplotspec()  # a bar of colours takes a part of it
         grid = place.get_gridspec()
         share = (place.colspan.stop - place.colspan.start) / grid.ncols
     longest = max((len(text.get_text()) for text in ax.get_yticklabels()), default=0)

@@ -30,6 +30,8 @@ KINDS = {
 _POOL = {CandidateRole.SOURCE: FAMILIES["ends"], CandidateRole.USER: FAMILIES["indexer"]}
 _FAINT = 0.35
 """Opacity of rows that only have their KV projected."""
+_MARK = 0.3
+"""Opacity of the stripe behind a marked layer."""
 _NARROW = 0.02
 """Share of a sequence below which only its end, a window before the rows, is shown."""
 _SHADES = (1.0, 0.72)
@@ -38,7 +40,7 @@ _BESIDE = 0.45
 """Half the width of a cell; a layer is 1 wide."""
 
 
-def layer_map(model: Model, ax: Axes | None = None) -> Axes:
+def layer_map(model: Model, ax: Axes | None = None, *, layer: int | None = None) -> Axes:
     """Layers across; kind, KV owner, selection, candidate pool, Engram and draft taps downwards.
 
     A cell carries the number of the layer that it follows, in that layer's colour; a frame marks
@@ -48,20 +50,27 @@ def layer_map(model: Model, ax: Axes | None = None) -> Axes:
     Args:
         model: from `aisim_v41.load_model`.
         ax: where to draw; a new figure where left out.
+        layer: one to mark, and to describe below.
 
     Raises:
-        InvalidInputError: not a model whose layers are known.
+        InvalidInputError: not a model whose layers are known, or no such layer.
         MissingProfileError: matplotlib is not installed.
     """
     if not isinstance(model, Model):
         raise InvalidInputError(f"model = {model!r}: must be a Model, not {type(model).__name__}")
+    if layer is not None and (type(layer) is not int or not 0 <= layer < len(model.layers)):
+        raise InvalidInputError(
+            f"layer = {layer!r}: {model.name} has layers 0 to {len(model.layers) - 1}"
+        )
     ax = canvas.axes(ax, 13.0, 3.6)
     owners = {layer.index: nth(place) for place, layer in enumerate(model.kv_owners)}
     taps = () if model.draft is None else model.draft.taps
-    for layer in model.layers:
-        for lane, (text, colour, owns) in enumerate(_cells(layer, owners, taps)):
+    for one in model.layers:
+        for lane, (text, colour, owns) in enumerate(_cells(one, owners, taps)):
             if colour:
-                _cell(ax, layer.index, lane, text, colour, owns=owns)
+                _cell(ax, one.index, lane, text, colour, owns=owns)
+    if layer is not None:
+        ax.axvspan(layer - 0.5, layer + 0.5, color=NEUTRAL, alpha=_MARK, zorder=0, gid="marked")
     for kind, colour in KINDS.items():
         ax.plot([], [], "s", color=colour, label=f"{kind} ({model.count(kind)})")
     if model.boundary is not None:
@@ -85,11 +94,44 @@ def layer_map(model: Model, ax: Axes | None = None) -> Axes:
         caption=f"From the model's config ({model.revision[:12]}). Numbers: the layer whose KV or "
         "top-k selection is used; framed where a layer owns or makes it. Pool: "
         "S publishes candidate blocks, U score inside them. Engram: module of the n-gram "
-        "memory. Taps feed the drafter.",
+        "memory. Taps feed the drafter."
+        + ("" if layer is None else f"\n{layer_text(model, layer)}"),
     )
     ax.spines[["left", "bottom"]].set_visible(False)
     ax.tick_params(length=0)
     return ax
+
+
+def layer_text(model: Model, layer: int) -> str:
+    """What one layer does, in a sentence.
+
+    >>> from aisim_v41 import load_model
+    >>> layer_text(load_model("deepseek-v4.1-flash"), 24)  # doctest: +NORMALIZE_WHITESPACE
+    'Layer 24 (reindex, ratio 1): reads the KV of layer 20, scores its keys anew and makes its own
+    selection inside the candidate pool; runs tail rows alone under decoder replay.'
+    """
+    one = model.layers[layer]
+    if one.kv_owner is None:
+        does = ["attends to its sliding window alone"]
+    elif one.owns_kv:
+        does = ["compresses and owns its KV", "scores its keys and makes a selection"]
+    else:
+        does = [f"reads the KV of layer {one.kv_owner}"]
+        does.append(
+            "scores its keys anew and makes its own selection"
+            if one.runs_indexer
+            else f"follows the selection of layer {one.selection_producer}"
+        )
+    if one.candidate_role is CandidateRole.USER:
+        does[-1] += " inside the candidate pool"
+    if one.candidate_role is CandidateRole.SOURCE:
+        does.append("publishes the candidate pool")
+    if one.engram_module is not None:
+        does.append(f"adds Engram module {one.engram_module}")
+    late = model.boundary is not None and layer > model.boundary
+    replay = "; runs tail rows alone under decoder replay" if late else ""
+    ratio = f", ratio {one.ratio}" if one.ratio else ""
+    return f"Layer {layer} ({one.kind}{ratio}): {', '.join(does)}{replay}."
 
 
 def _cells(

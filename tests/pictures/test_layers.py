@@ -8,7 +8,7 @@ import aisim_v41 as aisim
 from aisim_v41.model.layers import LayerKind
 from aisim_v41.pictures import layer_map, token_map
 from aisim_v41.pictures.canvas import caption_of
-from aisim_v41.pictures.layers import KINDS, LANES
+from aisim_v41.pictures.layers import KINDS, LANES, layer_text
 from tests.pictures.reading import colour, key, spans
 
 
@@ -51,6 +51,22 @@ def test_owners_are_framed_and_share_their_colour_with_followers(model):
 def test_the_replay_cut_follows_the_last_owner(model):
     (cut,) = layer_map(model).get_lines()[-1:]
     assert list(cut.get_xdata()) == [model.boundary + 0.5] * 2
+
+
+def test_a_layer_can_be_marked_and_is_described(model):
+    ax = layer_map(model, layer=30)
+    (mark,) = (patch for patch in ax.patches if patch.get_gid() == "marked")
+    assert (mark.get_x(), mark.get_width()) == (29.5, 1.0)
+    said = caption_of(ax)
+    assert "Layer 30 (reuse, ratio 1): reads the KV of layer 20, follows the selection" in said
+    told = {n: layer_text(model, n) for n in range(len(model.layers))}
+    assert "owns its KV" in told[20]
+    assert "publishes the candidate pool" in told[20]
+    assert "sliding window alone, adds Engram module 0." in told[1]
+    assert [n for n, text in told.items() if "replay" in text] == list(range(21, 40))
+    for wrong in (40, -1, 2.0, True):
+        with pytest.raises(aisim.InvalidInputError, match="has layers 0 to 39"):
+            layer_map(model, layer=wrong)
 
 
 def runs(ax, mark: str) -> dict[str, tuple[float, float]]:
