@@ -155,6 +155,21 @@ def test_files_that_are_named_exist(path: Path):
             assert (ROOT / span).exists(), span
 
 
+def test_all_is_reached_from_the_readme_in_two_steps():
+    def linked(path: Path) -> set[Path]:
+        if path.suffix != ".md":
+            return set()
+        found = _LINK.findall(path.read_text(encoding="utf-8"))
+        named = {one.partition("#")[0] for one in found if not re.match(r"[a-z]+:", one)}
+        return {(path.parent / name).resolve() for name in named if name}
+
+    first = linked(ROOT / "README.md")
+    second = {page for path in first for page in linked(path)}
+    everything = {*PAGES, *(ROOT / "notebooks").glob("*.ipynb"), ROOT / "docs" / "space.yaml"}
+    missing = {path for path in everything if path.name != "README.md"} - first - second
+    assert {shown(path) for path in missing} == set()
+
+
 @pytest.mark.parametrize("path", PAGES, ids=shown)
 def test_names_of_the_library_exist(path: Path):
     """Dotted names in code spans, and names of the public surface in examples."""
