@@ -25,7 +25,6 @@ from aisim_v41.cli import (
     encode,
     engram,
     estimate,
-    fpm,
     layers,
     ledger,
     prefix,
@@ -36,6 +35,7 @@ from aisim_v41.cli import (
     transfer,
     validate,
 )
+from aisim_v41.cli.fpm import commands as fpm
 from aisim_v41.errors import AisimError
 
 app = typer.Typer(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from aisim_v41.pictures import canvas
 from aisim_v41.pictures.palette import NEUTRAL
 from aisim_v41.pictures.palette import PHASES as COLOURS
-from aisim_v41.reports.fpm import AXES, PHASES, FpmReport, SiteLeftOut
-from aisim_v41.reports.fpm_text import owner
+from aisim_v41.reports.fpm.report import AXES, PHASES, FpmReport, SiteLeftOut
+from aisim_v41.reports.fpm.text import owner
 from aisim_v41.validation.plain import Phase
 
 if TYPE_CHECKING:

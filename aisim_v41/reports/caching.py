@@ -10,7 +10,7 @@ from aisim_v41.caching.tiers import Kept, row_of
 from aisim_v41.caching.transfer import ImageTransfer, TransferReport
 from aisim_v41.caching.ways import described
 from aisim_v41.plan.ledger_text import changed_lines
-from aisim_v41.reports.fpm_text import columns
+from aisim_v41.reports.columns import columns
 from aisim_v41.units import MB, MILLISECOND
 
 

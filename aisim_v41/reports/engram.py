@@ -17,7 +17,7 @@ from aisim_v41.memory.terms import total
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.ledger_text import changed_lines
 from aisim_v41.plan.plan import Plan
-from aisim_v41.reports.fpm_text import columns
+from aisim_v41.reports.columns import columns
 from aisim_v41.units import GIB, KB, MB, MICROSECOND, MILLISECOND
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from aisim_v41.model.description import Model
 from aisim_v41.plan.engram_hash import engram_hash
 from aisim_v41.plan.engram_rows import CachedRows, EngramRows, cached_rows, count_rows, row_bytes
 from aisim_v41.plan.engram_text import RequestText, chunks
-from aisim_v41.reports.fpm_text import columns
+from aisim_v41.reports.columns import columns
 
 STEPS_SHOWN = 6
 

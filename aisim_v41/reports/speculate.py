@@ -11,7 +11,7 @@ from aisim_v41.estimators.compiled import listed
 from aisim_v41.hardware import Hardware
 from aisim_v41.plan.ledger_text import changed_lines
 from aisim_v41.plan.plan import Plan
-from aisim_v41.reports.fpm_text import columns
+from aisim_v41.reports.columns import columns
 from aisim_v41.speculation.acceptance import Acceptance
 from aisim_v41.speculation.outcomes import PROFILE_TOKENS, Outcome, Speculation
 from aisim_v41.units import MILLISECOND

@@ -99,7 +99,7 @@ def _imported(
     try:
         from contextlib import redirect_stdout
 
-        from aisim_v41.cli.fpm_import import import_files
+        from aisim_v41.cli.fpm.importing import import_files
         from aisim_v41.errors import AisimError
     except ImportError as error:
         raise UnavailableError(

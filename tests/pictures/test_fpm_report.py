@@ -14,7 +14,7 @@ from reports import example
 from aisim_v41.errors import InvalidInputError, MissingProfileError
 from aisim_v41.pictures.fpm_report import COLOURS, figure, write_figure
 from aisim_v41.pictures.palette import NEUTRAL
-from aisim_v41.reports.fpm import AXES, coverage_of
+from aisim_v41.reports.fpm.report import AXES, coverage_of
 
 
 @pytest.fixture(scope="module")

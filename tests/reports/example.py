@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import aisim_v41 as aisim
-from aisim_v41.reports.fpm import (
+from aisim_v41.reports.fpm.report import (
     Band,
     FpmReport,
     LeftOutPoint,

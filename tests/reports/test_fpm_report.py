@@ -14,7 +14,7 @@ from aisim_v41.forwards.identity import Build, Identity
 from aisim_v41.forwards.records import StepRecord, StepTotals
 from aisim_v41.forwards.table import StepTable
 from aisim_v41.pictures.fpm_report import figure
-from aisim_v41.reports.fpm_report import report_of
+from aisim_v41.reports.fpm.build import report_of
 from aisim_v41.validation.forwards import RIVALS
 
 MODEL = aisim.load_model("deepseek-v4.1-flash")

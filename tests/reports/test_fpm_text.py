@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from aisim_v41.reports.fpm import AXES, Band, Regime, coverage_of
-from aisim_v41.reports.fpm_text import WIDTH, residuals
+from aisim_v41.reports.fpm.report import AXES, Band, Regime, coverage_of
+from aisim_v41.reports.fpm.text import WIDTH, residuals
 from reports import example
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aisim_v41.estimators.fpm.tables import load_fpm
-from aisim_v41.reports.fpm_report import report_of
+from aisim_v41.reports.fpm.build import report_of
 from aisim_v41.validation.forwards import errors_text
 from tests.cli.conftest import inside
 

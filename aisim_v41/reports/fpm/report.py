@@ -1,7 +1,7 @@
 """What is known about one execution identity and regime, as plain data.
 
 The report says what was measured, how far the estimator is off where it could not know the answer,
-what it fitted, and what it did not believe. Text (`aisim_v41.reports.fpm_text`), figure
+what it fitted, and what it did not believe. Text (`aisim_v41.reports.fpm.text`), figure
 (`aisim_v41.pictures.fpm_report`) and JSON show the same records.
 """
 
@@ -211,7 +211,7 @@ class FpmReport:
 
     def to_text(self) -> str:
         """The report for a terminal."""
-        from aisim_v41.reports.fpm_text import report_text
+        from aisim_v41.reports.fpm.text import report_text
 
         return report_text(self)
 

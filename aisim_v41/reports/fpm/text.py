@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from aisim_v41.reports.fpm import AXES, FpmReport, Point
+from aisim_v41.reports.columns import columns
+from aisim_v41.reports.fpm.report import AXES, FpmReport, Point
 from aisim_v41.validation.forwards import errors_text
 
 WIDTH = 100
@@ -47,19 +48,6 @@ def fit_text(report: FpmReport) -> str:
         _flagged(report.flagged),
     ]
     return "\n\n".join(block for block in blocks if block)
-
-
-def columns(head: Sequence[str], rows: Iterable[Sequence[str]], words: int) -> list[str]:
-    """Lines of a table: the first ``words`` columns to the left, numbers to the right."""
-    lines = [list(head), *(list(row) for row in rows)]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(head))]
-    return [
-        "  ".join(
-            cell.ljust(width) if place < words else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
 
 
 def _head(report: FpmReport) -> str:

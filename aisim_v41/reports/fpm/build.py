@@ -14,7 +14,7 @@ from aisim_v41.evidence.forwards.physical import LEDGER_PRIOR
 from aisim_v41.evidence.forwards.samples import Samples
 from aisim_v41.forwards.records import StepRecord
 from aisim_v41.plan.request import Request
-from aisim_v41.reports.fpm import (
+from aisim_v41.reports.fpm.report import (
     Band,
     FpmReport,
     LeftOutBy,

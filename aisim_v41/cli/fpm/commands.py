@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aisim_v41.cli.fpm_import import import_files
+from aisim_v41.cli.fpm.importing import import_files
 from aisim_v41.cli.options import (
     DEFAULT_MODEL,
     DecodeOption,
@@ -97,8 +97,8 @@ def fit(
     json: JsonOption = False,
 ) -> None:
     """Fit one identity: its terms, its noise, and how far off left-out steps are."""
-    from aisim_v41.reports.fpm_report import report_of
-    from aisim_v41.reports.fpm_text import fit_text
+    from aisim_v41.reports.fpm.build import report_of
+    from aisim_v41.reports.fpm.text import fit_text
 
     report = report_of(_fitted(target, identity, regime, model))
     if json:
@@ -122,7 +122,7 @@ def report(
     """All that is known of one identity: coverage, errors, residuals, terms, flagged points."""
     from aisim_v41.pictures.canvas import check_path
     from aisim_v41.pictures.fpm_report import write_figure
-    from aisim_v41.reports.fpm_report import report_of
+    from aisim_v41.reports.fpm.build import report_of
 
     if figure is not None:
         check_path(figure)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aisim_v41.cli.fpm_identity import Measured, identity_file, measured
+from aisim_v41.cli.fpm.identity import Measured, identity_file, measured
 from aisim_v41.cli.options import JsonOption, SetFieldOption
 from aisim_v41.cli.output import print_json, print_text
 from aisim_v41.errors import AisimError, InvalidInputError

@@ -1,0 +1,1 @@
+"""``aisim-v41 fpm``: measured whole forwards."""
