@@ -29,6 +29,8 @@ FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 DIGITS = 4
 """Digits of a number that must agree: more may differ between processors."""
 DOTS_PER_INCH = 90
+KERNELS = ("b200-prof", "gb10-moe", "mi355-moe")
+"""Sources of steps that report groups of kernels."""
 Draw = Callable[[], Axes]
 
 
@@ -114,7 +116,11 @@ def surface() -> Axes:
 
 
 def measured() -> Axes:
-    steps = [c for c in load_cases() if c.usable == USABLE and c.workload.kind == "step"]
+    steps = [
+        case
+        for case in load_cases()
+        if case.usable == USABLE and case.workload.kind == "step" and case.source not in KERNELS
+    ]
     frame = run_error_table(cases=steps).to_frame()
     return pictures.predictions(frame[frame["class"] == "step"], by="gpu")
 
