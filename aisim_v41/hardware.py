@@ -9,8 +9,8 @@ in docs/assumptions.md, "Hardware".
 
 from __future__ import annotations
 
-import math
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
@@ -269,7 +269,7 @@ def _check_number(name: str, value: Any) -> None:
     if (
         isinstance(value, bool)
         or not isinstance(value, wanted)
-        or not math.isfinite(value)
+        or not abs(value) <= sys.float_info.max
         or value < 0
         or (value == 0 and name not in _MAY_BE_ZERO)
     ):

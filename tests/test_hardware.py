@@ -293,6 +293,7 @@ def test_peaks_are_a_copy_of_what_was_given() -> None:
     [
         ({"hbm_bandwidth_bytes_per_s": 0}, r"hbm_bandwidth_bytes_per_s.*more than 0; found 0"),
         ({"hbm_bandwidth_bytes_per_s": math.nan}, "hbm_bandwidth_bytes_per_s.*finite"),
+        ({"hbm_bandwidth_bytes_per_s": 10**400}, "hbm_bandwidth_bytes_per_s.*finite"),
         ({"hbm_bandwidth_bytes_per_s": None}, "hbm_bandwidth_bytes_per_s"),
         ({"hbm_bytes": 1.5}, r"hbm_bytes must be a whole number.*found 1\.5"),
         ({"hbm_bytes": True}, "hbm_bytes.*found True"),

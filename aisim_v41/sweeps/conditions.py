@@ -71,7 +71,7 @@ class Condition:
         try:
             with np.errstate(all="ignore"):
                 return _evaluate(self._tree, columns)
-        except (TypeError, ZeroDivisionError) as error:
+        except (TypeError, ArithmeticError) as error:
             raise InvalidInputError(f"condition {self.text!r:.200}: {error}") from None
 
     def __repr__(self) -> str:
@@ -125,9 +125,13 @@ def _evaluate(node: ast.AST, columns: Mapping[str, Any]) -> Any:
         case ast.UnaryOp(op=ast.Not(), operand=part):
             return np.logical_not(_evaluate(part, columns))
         case ast.UnaryOp(operand=part):
-            return -_evaluate(part, columns)
+            return -_number(_evaluate(part, columns))
         case ast.BinOp(left=left, op=op, right=right):
-            return _CALCULATE[type(op)](_evaluate(left, columns), _evaluate(right, columns))
+            return _calculated(
+                _CALCULATE[type(op)],
+                _number(_evaluate(left, columns)),
+                _number(_evaluate(right, columns)),
+            )
         case ast.Compare(left=left, ops=ops, comparators=others):
             truth: Any = True
             value = _evaluate(left, columns)
@@ -142,6 +146,28 @@ def _evaluate(node: ast.AST, columns: Mapping[str, Any]) -> Any:
                 truth = np.logical_and(truth, holds)
             return truth
     raise AssertionError(node)
+
+
+def _number(value: Any) -> Any:
+    """What can be calculated with.
+
+    Raises:
+        TypeError: a text, or no value.
+    """
+    if not isinstance(value, (int, float)) and np.asarray(value).dtype.kind not in "biuf":
+        first = np.asarray(value).ravel().tolist()[:1]
+        raise TypeError(f"{str(first)[1:-1]:.80} is no number to calculate with")
+    return value
+
+
+def _calculated(how: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    """A result; real where whole numbers of 64 bits would not hold it."""
+    found = how(left, right)
+    if isinstance(found, np.ndarray) and found.dtype.kind in "iu":
+        real = how(np.asarray(left, np.float64), np.asarray(right, np.float64))
+        if found.size and np.abs(real).max() >= float(np.iinfo(np.int64).max):
+            return real
+    return found
 
 
 def _among(value: Any, known: Any) -> Any:

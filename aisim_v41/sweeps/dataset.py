@@ -203,9 +203,11 @@ def digest(space: Space) -> str:
     for group in space.groups:
         found.update(repr((group.name, dict(group.fields), dict(group.constants))).encode())
     for axis in space.grid.axes:
-        for name, values in axis.columns.items():
+        kinds = [(name, values.dtype.str, values.size) for name, values in axis.columns.items()]
+        found.update(repr(kinds).encode())
+        for values in axis.columns.values():
             content = values.tobytes() if values.dtype != object else repr(values.tolist()).encode()
-            found.update(name.encode() + content)
+            found.update(content)
     found.update(repr(([one.text for one in space.conditions], space.memory)).encode())
     return found.hexdigest()
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 
 Column = npt.NDArray[Any]
 MAX_POINTS = 1 << 40
+_KINDS: Final[Mapping[str, tuple[type, str]]] = {
+    "kind": (str, "a text"),
+    "window": (str, "a text"),
+    "prompt_logprobs": (bool, "true or false"),
+}
+"""Fields that are no whole numbers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,17 +136,39 @@ def _of_file(path: Path) -> pd.DataFrame:
 
 
 def _plain(name: str, column: pd.Series[Any]) -> Column:
-    """Values as int64 where they are whole, as objects where they are texts or flags."""
+    """Values as int64 where they are whole, as objects where they are texts or flags.
+
+    Raises:
+        InvalidInputError: a value of another type, named by its row.
+    """
     if column.isna().any():
         place = int(column.isna().to_numpy().argmax())
         raise InvalidInputError(f"{name}: row {place}: {column.name} is empty")
     values = column.to_numpy()
-    if values.dtype.kind in "iuf":
+    kind, must = _KINDS.get(str(column.name), (int, "a whole number"))
+    if kind is not int or values.dtype.kind not in "iuf":
+        # As Python's own, of which every one has its type.
+        values = values.astype(object)
+        for place, value in enumerate(values.tolist()):
+            if not _is_a(kind, value):
+                raise _refused(name, column, place, value, must)
+        if kind is not int:
+            return values
+    with np.errstate(invalid="ignore"):
         whole = values.astype(np.int64)
-        if not (whole == values).all():
-            place = int((whole != values).argmax())
-            raise InvalidInputError(
-                f"{name}: row {place}: {column.name} = {values[place]}: must be a whole number"
-            )
-        return whole
-    return values.astype(object)
+    if not (whole == values).all():
+        place = int((whole != values).argmax())
+        raise _refused(name, column, place, values[place].item(), must)
+    return whole
+
+
+def _is_a(kind: type, value: Any) -> bool:
+    if kind is int:
+        return type(value) is int and abs(value) <= np.iinfo(np.int64).max
+    return isinstance(value, kind)
+
+
+def _refused(
+    name: str, column: pd.Series[Any], place: int, value: Any, must: str
+) -> InvalidInputError:
+    return InvalidInputError(f"{name}: row {place}: {column.name} = {value!r:.80}: must be {must}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 PART_POINTS: Final = 1 << 19
 """Points of a part, unless it is told otherwise: a few MB of Parquet."""
+_LARGEST_WHOLE: Final = np.iinfo(np.int64).max
 _MEASURED: Final = ("latency_ms", "tokens_per_s_per_gpu")
 
 
@@ -65,8 +67,10 @@ class Cut:
 
     @property
     def parts(self) -> int:
-        """How many parts there are."""
-        return -(-len(self.combinations) * self.blocks_of_combination // self.blocks_of_part)
+        """How many parts there are: one without rows where conditions leave nothing."""
+        return max(
+            1, -(-len(self.combinations) * self.blocks_of_combination // self.blocks_of_part)
+        )
 
     def runs(self, part: int) -> Iterator[Run]:
         """What a part is made of, in order."""
@@ -212,17 +216,20 @@ def _kind(values: list[Any]) -> str:
     known = {type(value) for value in values if value is not None}
     if known == {bool}:
         return "bool"
-    if known == {int}:
+    if not known or not known <= {int, float}:
+        return "text"
+    largest = max(abs(value) for value in values if type(value) is int) if int in known else 0
+    if known == {int} and largest <= _LARGEST_WHOLE:
         return "int64"
-    if known and known <= {int, float}:
-        return "double"
-    return "text"
+    return "double" if largest <= sys.float_info.max else "text"
 
 
 def _repeated(value: Any, rows: int, kind: pa.DataType) -> pa.Array:
     import pyarrow as pa
 
     if not pa.types.is_dictionary(kind):
+        if value is not None and pa.types.is_floating(kind):
+            value = float(value)  # Arrow takes no whole number beyond 64 bits
         return pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), rows)
     if value is None:
         return pa.DictionaryArray.from_arrays(pa.nulls(rows, pa.int32()), pa.array([], pa.string()))

@@ -68,9 +68,13 @@ def sweep(
         raise InvalidInputError(f"part_points = {part_points!r}: must be a whole number >= 1")
     if jobs is not None and (type(jobs) is not int or jobs == 0):
         raise InvalidInputError(f"jobs = {jobs!r}: must be a whole number, such as 2 or -1")
+    if backend is not None and not isinstance(backend, str):
+        raise InvalidInputError(f"backend = {backend!r:.80}: must be a name, such as 'loky'")
+    if folder is not None and not _is_path(folder):
+        raise InvalidInputError(f"folder = {folder!r:.80}: must be a path")
     cut = Cut(read_space(space), part_points)
     held = _Temporary() if folder is None else None
-    place = held.folder if held else Path(os.fspath(folder or ""))
+    place = held.folder if held else Path(folder or "")
     data = prepare(place, cut, held)
     missing = [part for part in range(cut.parts) if not part_path(place, part).exists()]
     done = cut.parts - len(missing)
@@ -84,6 +88,10 @@ def sweep(
         if progress is not None:
             progress(done, cut.parts)
     return data
+
+
+def _is_path(given: Any) -> bool:
+    return isinstance(given, (str, os.PathLike)) and str(given) != "" and "\0" not in str(given)
 
 
 class _Temporary:

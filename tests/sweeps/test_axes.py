@@ -143,7 +143,19 @@ def test_anything_else_is_refused(text: str, words: str):
 def test_values_that_cannot_be_compared_are_said():
     with pytest.raises(InvalidInputError, match="'kind < 3'"):
         Condition("kind < 3")(COLUMNS)
+    for text in ("kind + 'x' == 'xx'", "'a' * 99999999999 == kind", "-kind == 3", "a + 1e3 * kind"):
+        with pytest.raises(InvalidInputError, match="no number"):
+            Condition(text)(COLUMNS)
+    with pytest.raises(InvalidInputError, match="too large"):
+        Condition(f"a + {10**30} > 1")(COLUMNS)
     assert not np.any(Condition("a / 0 > 1 and a == 0")({"a": np.array([0.0])}))
+
+
+def test_products_of_large_numbers_do_not_wrap():
+    large = np.array([1 << 40, 3])
+    assert Condition("a * a > 5")({"a": large}).tolist() == [True, True]
+    assert Condition("a * a * a < 0")({"a": -large}).tolist() == [True, True]
+    assert Condition("a * a == 9")({"a": np.array([3, -3, 4])}).tolist() == [True, True, False]
 
 
 @given(st.text(alphabet="ab01 ()+-*/<>=.'[],andornti", max_size=40))

@@ -87,6 +87,28 @@ def test_a_folder_of_another_sweep_is_refused(tmp_path: Path, other: dict[str, A
     assert open_sweep(tmp_path).frame()["new_tokens"].tolist() == [1, 3]
 
 
+def test_rows_of_a_table_are_not_their_product(tmp_path: Path):
+    space = {"hardware": "gb300", "method": "sol"}
+    rows = [{"new_tokens": 5, "prefix_tokens": 0}, {"new_tokens": 6, "prefix_tokens": 9}]
+    aisim.sweep(space | {"requests": {"table": rows}}, tmp_path, part_points=1)
+    product = {"new_tokens": [5, 6], "prefix_tokens": [0, 9]}
+    with pytest.raises(aisim.InvalidInputError, match="another space"):
+        aisim.sweep(space | {"requests": product}, tmp_path, part_points=1)
+
+
+@pytest.mark.parametrize("where", ["tp == 8", "new_tokens > 5"])
+def test_a_sweep_of_nothing_has_no_rows(tmp_path: Path, where: str):
+    space = {"hardware": "gb300", "method": "sol", "parallel": {"tp": 4}, "where": where,
+             "requests": {"new_tokens": [1, 3]}}  # fmt: skip
+    found = aisim.sweep(space, tmp_path)
+    assert found.complete
+    frame = found.frame()
+    assert len(frame) == 0
+    assert frame.columns[0] == "point"
+    assert frame["latency_ms"].dtype == float
+    assert found.query("select count(*) as n from sweep")["n"].tolist() == [0]
+
+
 def test_other_tables_are_another_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     space = {"hardware": "gb300", "method": "sol", "requests": {"new_tokens": 3}}
     aisim.sweep(space, tmp_path / "out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,20 @@ from tests.sweeps.cases import same
         ({"hardware": "gb300", "memory": 1, "requests": {"new_tokens": 1}}, "memory"),
         ({"hardware": "gb300", "requests": {"new_tokens": 1}, "where": "gpu == 'x'"}, "gpus"),
         ({"hardware": "gb300", "requests": {"new_tokens": 1}, "where": 5}, "where"),
+        *(
+            ({"hardware": "gb300", "requests": {"table": rows}}, words)
+            for rows, words in (
+                ([{"new_tokens": 5}, {"new_tokens": "x"}], "row 1: new_tokens = 'x'"),
+                ([{"new_tokens": True}], "whole number"),
+                ([{"new_tokens": 10**30}], "whole number"),
+                ([{"new_tokens": 5}, {"new_tokens": 1 << 63}], "row 1"),
+                ([{"new_tokens": 5}, {"new_tokens": float("inf")}], "row 1: new_tokens = inf"),
+                ([{"new_tokens": 5, "kind": datetime(2026, 12, 1)}], "must be a text"),
+                ([{"new_tokens": 5, "kind": b"x"}], "must be a text"),
+                ([{"new_tokens": 5, "prompt_logprobs": True},
+                  {"new_tokens": 5, "prompt_logprobs": "yes"}], "row 1: prompt_logprobs"),
+            )
+        ),
         (5, "mapping or a path"),
         ("no-such-space.yaml", "no such file"),
     ],
@@ -65,7 +80,19 @@ def test_bad_spaces_are_typed_errors(given_: Any, words: str):
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"jobs": 0}, {"jobs": 1.5}, {"part_points": 0}, {"part_points": "7"}, {"backend": "nobody"}],
+    [
+        {"jobs": 0},
+        {"jobs": 1.5},
+        {"part_points": 0},
+        {"part_points": "7"},
+        {"backend": "nobody"},
+        {"backend": 5},
+        {"backend": ["loky"]},
+        {"folder": 5},
+        {"folder": b"x"},
+        {"folder": ""},
+        {"folder": "x\0y"},
+    ],
 )
 def test_bad_arguments_are_typed_errors(arguments: dict[str, Any]):
     with pytest.raises(aisim.InvalidInputError, match=next(iter(arguments))):
@@ -87,6 +114,17 @@ def test_a_file_says_what_a_mapping_says(tmp_path: Path):
     assert found[["new_tokens", "count"]].to_numpy().tolist() == [[5, 1], [5, 2], [7, 1], [7, 2]]
     plain_frame = aisim.sweep({"hardware": "gb300", "method": "sol", "requests": plans}).frame()
     assert plain_frame["latency_ms"].tolist() == found[found["count"] == 1]["latency_ms"].tolist()
+
+
+def test_hardware_may_be_as_fast_as_one_likes_to_write():
+    rates = [10**30, 10**400, 8.0e12]
+    found = aisim.sweep({
+        "hardware": {"name": "gb300", "hbm_bandwidth_bytes_per_s": rates}, "method": "sol",
+        "requests": {"new_tokens": 1},
+    }).frame()  # fmt: skip
+    assert found["status"].tolist() == ["ok", "refused", "ok"]
+    assert found["latency_ms"][0] < found["latency_ms"][2]
+    assert "finite" in found["reason"][1]
 
 
 NAMES = st.sampled_from(
