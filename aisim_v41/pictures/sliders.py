@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,8 @@ DOTS_PER_INCH = 100
 SIZE_INCHES = (7.0, 4.2)
 MARGIN = 1.5
 """How far axes go beyond the data, so that a small move leaves them where they are."""
+LETTERS = 100
+"""Width of the line below."""
 SLACK = 8.0
 """Top of the axis over the data from which it is fitted anew."""
 
@@ -111,7 +114,7 @@ class Sliders:
         for name, line in self.lines.items():
             line.set_ydata(np.asarray(found.get(name, np.full(len(self.x), np.nan))))
         self._fit()
-        self.caption.set_text(said)
+        self.caption.set_text(fill(said, LETTERS))
 
     def _told(self) -> str:
         return ", ".join(f"{name} {value}" for name, value in self.values.items())

@@ -80,6 +80,15 @@ def test_what_cannot_run_leaves_no_line_and_says_why(sliders: Sliders):
     assert drawn(sliders)["time"] == [1, 2, 4, 8]
 
 
+def test_a_long_reason_stays_inside(sliders: Sliders):
+    sliders.note = lambda factor, bent: "many words " * 40
+    sliders.set(factor=2)
+    sliders.figure.canvas.draw()
+    box = sliders.caption.get_window_extent()
+    assert "\n" in sliders.caption.get_text()
+    assert box.x1 <= sliders.figure.bbox.x1
+
+
 def test_the_widget_moves_the_picture(sliders: Sliders):
     pytest.importorskip("ipywidgets")
     box = sliders.widget()
