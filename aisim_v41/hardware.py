@@ -9,8 +9,8 @@ in docs/assumptions.md, "Hardware".
 
 from __future__ import annotations
 
+import math
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
@@ -262,6 +262,13 @@ def _peaks(rates: Mapping[Arithmetic, float]) -> Peaks:
     return Peaks({Arithmetic(arithmetic): rate for arithmetic, rate in rates.items()})
 
 
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond all floats
+        return False
+
+
 def _check_number(name: str, value: Any) -> None:
     if value is None and name in _MAY_BE_NONE:
         return
@@ -269,7 +276,7 @@ def _check_number(name: str, value: Any) -> None:
     if (
         isinstance(value, bool)
         or not isinstance(value, wanted)
-        or not abs(value) <= sys.float_info.max
+        or not _is_finite(value)
         or value < 0
         or (value == 0 and name not in _MAY_BE_ZERO)
     ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aisim_v41.errors import InvalidInputError
@@ -195,7 +195,7 @@ def token_map(
         InvalidInputError: no plan, one without such a request, or a request that runs no rows.
         MissingProfileError: matplotlib is not installed.
     """
-    steps = [plans] if isinstance(plans, Plan | Ledger) else list(plans)
+    steps = [plans] if not isinstance(plans, Iterable) else list(plans)
     if not steps:
         raise InvalidInputError("token_map: no plans; give one, or the steps of a prompt")
     counted = [step if isinstance(step, Ledger) else ledger(step) for step in steps]

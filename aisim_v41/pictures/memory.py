@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aisim_v41.errors import InvalidInputError
@@ -133,7 +133,7 @@ def _named(
     if isinstance(reports, Mapping):
         found = {str(name): report for name, report in reports.items()}
     else:
-        several = [reports] if isinstance(reports, CapacityReport) else list(reports)
+        several = [reports] if not isinstance(reports, Iterable) else list(reports)
         found = {}
         for place, report in enumerate(several):
             _require(f"reports[{place}]", report)

@@ -53,7 +53,11 @@ def pareto(
             groups.
         MissingProfileError: matplotlib is not installed.
     """
-    keys = [by] if isinstance(by, str) else list(by)
+    keys = [by] if isinstance(by, str) else by
+    if not isinstance(keys, (list, tuple)) or not all(isinstance(key, str) for key in keys):
+        raise InvalidInputError(f"by = {by!r:.80}: must be a column or a list of columns")
+    import pandas as pd
+
     about = about or (frame_text(frame) if hasattr(frame, "attrs") else "")
     frame = canvas.checked(
         frame, "a frame with such columns", numbers=[low, high],
@@ -63,6 +67,9 @@ def pareto(
     if known.empty:
         raise InvalidInputError(f"pareto: no row has both {low} and {high}")
     fits = known["fits"].isin([True]) if "fits" in known.columns else known[low].notna()
+    for key in keys:
+        if not known[key].map(pd.api.types.is_hashable).all():
+            raise InvalidInputError(f"pareto: column {key} holds lists or the like; no groups")
     groups = list(known[keys].drop_duplicates().itertuples(index=False)) if keys else [()]
     if len(groups) > len(OWNERS):
         raise InvalidInputError(
@@ -75,7 +82,8 @@ def pareto(
     for place, group in enumerate(groups):
         mine = np.ones(len(known), bool)
         for key, value in zip(keys, group, strict=True):
-            mine &= (known[key] == value).to_numpy()
+            same = known[key].isna() if pd.isna(value) else known[key] == value
+            mine &= same.to_numpy(bool)
         name = ", ".join(_named(key, value) for key, value in zip(keys, group, strict=True))
         colour = named[name or "points"] = nth(place)
         own, not_fitting = known[mine & fits], known[mine & ~fits]
@@ -191,6 +199,8 @@ def surface(
 
 def _named(key: str, value: object) -> str:
     """A value that speaks for itself, or with its column."""
+    if value is None or value != value:
+        return f"no {key}"
     return str(value) if isinstance(value, str) else f"{key} {value}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from aisim_v41.errors import InvalidInputError, nearest
@@ -30,7 +30,7 @@ def named(estimates: Estimates) -> dict[str, Estimate]:
     if isinstance(estimates, Mapping):
         found = {str(name): one for name, one in estimates.items()}
     else:
-        several = [estimates] if isinstance(estimates, Estimate) else list(estimates)
+        several = [estimates] if not isinstance(estimates, Iterable) else list(estimates)
         names = [_name(one) for one in several]
         found = {
             name if names.count(name) == 1 else f"{name} {place + 1}": one

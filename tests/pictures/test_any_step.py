@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -127,3 +128,16 @@ def test_any_frame_is_drawn_or_refused(frame, name: str):
     with contextlib.suppress(aisim.AisimError):
         getattr(pictures, name)(frame)
     pyplot.close("all")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["breakdown", "capacity_bars", "capacity_terms", "layer_map", "methods", "predictions",
+     "roofline", "timeline", "token_map", "tornado"],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "given_", [None, 5, float("nan"), "x", [], {}, [1], pd.DataFrame({"a": [1]})], ids=repr
+)
+def test_what_it_cannot_draw_is_a_typed_error(name: str, given_: Any):
+    with pytest.raises(aisim.AisimError):
+        getattr(pictures, name)(given_)

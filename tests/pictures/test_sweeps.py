@@ -55,6 +55,23 @@ def test_every_point_is_there_and_those_that_do_not_fit_are_crossed():
     assert "policy sglang" in said
 
 
+@pytest.mark.parametrize("nothing", [None, float("nan")])
+def test_points_without_a_group_are_one_of_their_own(nothing):
+    frame = POINTS.assign(engine=["vllm", nothing, nothing, nothing] * 2)
+    ax = pareto(frame, by="engine")
+    drawn = {one.get_gid(): one for one in ax.collections}
+    assert len(drawn["points vllm"].get_offsets()) == 2
+    assert len(drawn["points no engine"].get_offsets()) == 4
+    assert len(drawn["not fitting no engine"].get_offsets()) == 1
+    assert key(ax) == ["vllm", "no engine"]
+
+
+@pytest.mark.parametrize("by", [5, None, {"hardware"}, ["hardware", 3], "list"])
+def test_groups_are_named_by_columns_of_plain_values(by):
+    with pytest.raises(aisim.InvalidInputError, match="column"):
+        pareto(POINTS.assign(list=[[1]] * 8), by=by)
+
+
 def test_one_front_without_groups_and_several_columns_as_one():
     known = POINTS[POINTS["fits"]]
     front = front_of(known, low="latency_ms", high="tokens_per_s_per_gpu")
