@@ -34,8 +34,8 @@ from aisim_v41.hardware import load_hardware
 from aisim_v41.model.parallel import Parallel
 from aisim_v41.plan.plan import Plan
 from aisim_v41.plan.request import Request, chunked
+from aisim_v41.reports.trace import MAX_STEPS, write_trace
 from aisim_v41.reports.trace import trace as events_of
-from aisim_v41.reports.trace import write_trace
 
 
 def trace(
@@ -91,6 +91,11 @@ def _steps(requests: list[Request], chunk: str | None) -> list[list[Request]]:
         raise InvalidInputError("--chunk: give one --prefill, and nothing else")
     (one,) = requests
     size = whole(chunk, "--chunk", "2048")
+    if size and one.new_tokens > MAX_STEPS * size:
+        raise InvalidInputError(
+            f"--chunk {size}: {-(-one.new_tokens // size)} steps, at most {MAX_STEPS}; take longer "
+            "chunks"
+        )
     return [
         [request]
         for request in chunked(

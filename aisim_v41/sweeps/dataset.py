@@ -126,8 +126,11 @@ class SweepData:
         with duckdb.connect() as connection:
             connection.from_parquet([str(path) for path in self.files]).create_view("sweep")
             try:
-                found: pd.DataFrame = connection.sql(sql).df()
-            except (duckdb.Error, AttributeError) as error:
+                answer = connection.sql(sql)
+                if answer is None:
+                    raise InvalidInputError(f"{sql!r:.120}: has no rows; ask with SELECT")
+                found: pd.DataFrame = answer.df()
+            except duckdb.Error as error:
                 raise InvalidInputError(f"{sql!r:.120}: {error}") from None
         return found
 

@@ -43,6 +43,8 @@ def test_chunks_of_a_prompt(tmp_path: Path):
         (("nowhere/t.json", "--decode", "5"), "cannot be written"),
         (("t.json", "--decode", "5", "--chunk", "2k"), "--chunk"),
         (("t.json", "--prefill", "50", "--chunk", "x"), "whole number"),
+        (("t.json", "--prefill", "50", "--chunk", "0"), ">= 1"),
+        (("t.json", "--prefill", "100000", "--chunk", "10"), "10000 steps, at most 512"),
         (("t.json", "--prefill", "50", "--decoder-replay", "both"), "on or off"),
         (("t.json", "--prefill", "50", "--method", "best"), "method"),
     ],

@@ -106,6 +106,7 @@ def test_a_sweep_of_nothing_has_no_rows(tmp_path: Path, where: str):
     assert len(frame) == 0
     assert frame.columns[0] == "point"
     assert frame["latency_ms"].dtype == float
+    pytest.importorskip("duckdb")
     assert found.query("select count(*) as n from sweep")["n"].tolist() == [0]
 
 
@@ -176,6 +177,8 @@ def test_duckdb_reads_it_in_place(ragged: pd.DataFrame):
     assert best["rate"].tolist() == expected.sort_index().tolist()
     with pytest.raises(aisim.InvalidInputError, match="nothing_here"):
         data.query("select nothing_here from sweep")
+    with pytest.raises(aisim.InvalidInputError, match="SELECT"):
+        data.query("")
     with pytest.raises(aisim.InvalidInputError, match="no column"):
         data.frame(["nothing_here"])
     assert list(data.frame(["point", "tp"])) == ["point", "tp"]
