@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from base64 import b64decode, b64encode
+from collections.abc import Iterable
 from io import BytesIO
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def tidy(notebook: NotebookNode) -> NotebookNode:
         if cell.cell_type != "code":
             continue
         cell.execution_count = None
-        cell.outputs = [output for output in cell.outputs if _stays(output)]
+        cell.outputs = _joined(output for output in cell.outputs if _stays(output))
         for output in cell.outputs:
             if "execution_count" in output:
                 output.execution_count = None
@@ -66,6 +67,17 @@ def tidy(notebook: NotebookNode) -> NotebookNode:
                 png = _small(output.data["image/png"])
                 output.data = {"image/png": png, "text/plain": "<picture>"}
     return notebook
+
+
+def _joined(outputs: Iterable[NotebookNode]) -> list[NotebookNode]:
+    """Text that was printed in a row as one output: a kernel sends it in pieces as it likes."""
+    found: list[NotebookNode] = []
+    for output in outputs:
+        if found and output.output_type == found[-1].output_type == "stream":
+            found[-1].text += output.text
+        else:
+            found.append(output)
+    return found
 
 
 def _small(png: str) -> str:

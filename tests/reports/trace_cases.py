@@ -49,6 +49,16 @@ def priced(setting: str, step: str, method: str) -> Estimate | None:
         return None
 
 
+REFUSED = {
+    ("context parallel", "mixed"),
+    *((name, "hits") for name in ("sglang", "atom", "host tables", "drafts", "eager",
+                                  "context parallel")),
+}  # fmt: skip
+"""Steps that an engine does not run: window KV that it never rebuilds, prompts beside decodes."""
 CASES = [
-    (setting, step, method) for setting in SETTINGS for step in STEPS for method in ("sol", "op")
+    (setting, step, method)
+    for setting in SETTINGS
+    for step in STEPS
+    for method in ("sol", "op")
+    if (setting, step) not in REFUSED
 ]
