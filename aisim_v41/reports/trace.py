@@ -11,11 +11,11 @@ import gzip
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, Final
 
+from aisim_v41 import __version__
 from aisim_v41.errors import InvalidInputError
 from aisim_v41.estimators.breakdown import ForwardPrice
 from aisim_v41.estimators.result import Estimate
@@ -341,7 +341,7 @@ def _about(steps: list[Estimate]) -> dict[str, Any]:
     first = steps[0]
     upper = sum(step.band_s[1] for step in steps)
     return {
-        "library": f"aisim_v41 {version('aisim-v41')}",
+        "library": f"aisim_v41 {__version__}",
         "model": first.plan.model.name,
         "hardware": first.hardware.name,
         "parallel": first.plan.parallel.named(),

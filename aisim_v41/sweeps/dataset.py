@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from aisim_v41 import __version__
 from aisim_v41.errors import InvalidInputError, MissingProfileError, SchemaError, nearest
 from aisim_v41.reading import read_mapping
 from aisim_v41.resources import search_roots
@@ -161,7 +161,7 @@ def prepare(folder: Path, cut: Cut, held: Any = None) -> SweepData:
     found = SweepData(folder, cut.space.points, cut.parts, held)
     manifest = {
         "schema_version": SCHEMA_VERSION,
-        "library": f"aisim_v41 {version('aisim-v41')}",
+        "library": f"aisim_v41 {__version__}",
         "digest": digest(cut.space),
         "data": data_digest(),
         "points": found.points,

@@ -9,7 +9,16 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.house.test_imports import BASE, HARDWARE, MODULES, SURFACE, imported, part_of, shown
+from tests.house.test_imports import (
+    BASE,
+    HARDWARE,
+    MODULES,
+    SURFACE,
+    VERSION,
+    imported,
+    part_of,
+    shown,
+)
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "architecture.md"
 _PICTURE = re.compile(r"```mermaid\n(.*?)```", re.DOTALL)
@@ -33,7 +42,7 @@ def imports() -> dict[str, set[str]]:
         for name in imported(path):
             first, _, rest = name.partition(".")
             target = room_of(rest.partition(".")[0])
-            if (first == "aisim_v41" and target in {own, *BASE}) or first != "aisim_v41":
+            if (first == "aisim_v41" and target in {own, VERSION, *BASE}) or first != "aisim_v41":
                 continue
             if (own, target) not in ANSWERS:
                 targets.add(target)
