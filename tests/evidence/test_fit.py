@@ -129,7 +129,7 @@ def same(found, kept) -> None:
     assert kept.rows_fitted == found.left_out.rows
 
 
-@pytest.mark.parametrize("gpu", ["gb300", "h100"])
+@pytest.mark.parametrize("gpu", ["gb300", pytest.param("h100", marks=pytest.mark.long)])
 def test_refitting_gives_what_is_packaged(gpu: str):
     """Families that fit in seconds; the command does all."""
     hardware = load_hardware(gpu)

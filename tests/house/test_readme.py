@@ -11,6 +11,8 @@ from shutil import copy
 
 import pytest
 
+from tests.cli.conftest import inside
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -33,14 +35,13 @@ def fenced(language: str) -> list[str]:
     return blocks
 
 
-def shell(arguments: list[str], folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+def shell(arguments: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "aisim_v41.cli.main", *arguments],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
-        cwd=folder,
     )
 
 
@@ -67,14 +68,15 @@ LINES = [line for block in fenced("") for line in block.splitlines() if "aisim-v
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_shell_line_answers(line: str, tmp_path: Path):
+def test_a_shell_line_answers(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
     words = shlex.split(line, comments=True)
     if words[0] == "aisim-v41-collect":
         done = collect(words[1:], tmp_path)
     else:
         assert words[0] == "aisim-v41"
         copy(ROOT / "docs" / "space.yaml", tmp_path)
-        done = shell(words[1:], tmp_path)
+        done = inside(*words[1:])
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 
