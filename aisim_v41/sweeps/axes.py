@@ -35,22 +35,13 @@ class _Form(BaseModel):
 
     as_: Literal["whole", "real"] | None = Field(default=None, alias="as")
 
-    def ends(self) -> tuple[float, float]:
-        """First and last value."""
-        raise NotImplementedError
-
-    @property
-    def whole(self) -> bool:
-        """Whether values are whole numbers."""
-        if self.as_ is not None:
-            return self.as_ == "whole"
-        return all(type(end) is int for end in self.ends())
-
-    def kept(self, values: np.ndarray[Any, Any]) -> tuple[Value, ...]:
-        """The values as Python numbers, each once."""
-        if self.whole:
-            return tuple(dict.fromkeys(np.rint(values).astype(np.int64).tolist()))
-        return tuple(dict.fromkeys(values.tolist()))
+    def kept(
+        self, values: np.ndarray[Any, Any], given: tuple[int | float | None, ...]
+    ) -> tuple[Value, ...]:
+        """The values as Python numbers, each once; whole where all that was given is."""
+        whole = float not in map(type, given) if self.as_ is None else self.as_ == "whole"
+        found = np.rint(values).astype(np.int64) if whole else values
+        return tuple(dict.fromkeys(found.tolist()))
 
 
 class Range(_Form):
@@ -77,23 +68,14 @@ class Range(_Form):
             raise ValueError(f"more than {MAX_VALUES} values; take a larger step")
         return self
 
-    def ends(self) -> tuple[float, float]:
-        """First and last value."""
-        return self.range
-
-    @property
-    def whole(self) -> bool:
-        """Whether values are whole numbers."""
-        return super().whole and (self.as_ == "whole" or type(self.step) is not float)
-
     def values(self) -> tuple[Value, ...]:
         """All of them, rising."""
         first, last = self.range
         if self.points is not None:
-            return self.kept(np.linspace(first, last, self.points))
+            return self.kept(np.linspace(first, last, self.points), self.range)
         assert self.step is not None
         steps = math.floor((last - first) / self.step * (1 + 1e-12))
-        return self.kept(first + self.step * np.arange(steps + 1))
+        return self.kept(first + self.step * np.arange(steps + 1), (*self.range, self.step))
 
 
 class Log(_Form):
@@ -114,16 +96,12 @@ class Log(_Form):
             raise ValueError(f"log {first}..{last}: needs 0 < first <= last")
         return self
 
-    def ends(self) -> tuple[float, float]:
-        """First and last value."""
-        return self.log
-
     def values(self) -> tuple[Value, ...]:
         """All of them, rising."""
         first, last = self.log
         found = np.geomspace(first, last, self.points)
         found[0], found[-1] = first, last
-        return self.kept(found)
+        return self.kept(found, self.log)
 
 
 def values_of(name: str, given: Any) -> tuple[Any, ...]:
@@ -146,9 +124,12 @@ def values_of(name: str, given: Any) -> tuple[Any, ...]:
         raise InvalidInputError(f"{name}: an empty list; give at least one value")
     if len(given) > MAX_VALUES:
         raise InvalidInputError(f"{name}: {len(given)} values, at most {MAX_VALUES}; use a table")
-    for place, value in enumerate(given):
-        if value in given[:place] and len(given) < 1000:
+    seen: set[Any] = set()
+    for value in given:
+        key = repr(value) if isinstance(value, (list, dict)) else value
+        if key in seen:
             raise InvalidInputError(f"{name}: {value!r} occurs twice")
+        seen.add(key)
     return tuple(given)
 
 

@@ -14,7 +14,8 @@ from aisim_v41 import __version__
 from aisim_v41.errors import InvalidInputError, MissingProfileError, SchemaError, nearest
 from aisim_v41.reading import read_mapping
 from aisim_v41.resources import search_roots
-from aisim_v41.sweeps.parts import Cut, Schema
+from aisim_v41.sweeps.evaluate import BLOCK_POINTS
+from aisim_v41.sweeps.parts import Cut
 from aisim_v41.sweeps.space import Space
 from aisim_v41.writing import replace_file
 
@@ -168,9 +169,10 @@ def prepare(folder: Path, cut: Cut, held: Any = None) -> SweepData:
         "combinations": len(cut.space.combinations),
         "points_of_a_combination": cut.space.grid.points,
         "part_blocks": cut.blocks_of_part,
+        "block_points": BLOCK_POINTS,
         "parts": cut.parts,
         "where": [one.text for one in cut.space.conditions],
-        "columns": Schema.of(cut.space).kinds,
+        "columns": cut.schema.kinds,
         "meanings": UNITS,
     }
     path = folder / MANIFEST
@@ -189,6 +191,7 @@ def prepare(folder: Path, cut: Cut, held: Any = None) -> SweepData:
         ("library", "another version of the library"),
         ("data", "other tables or hardware files"),
         ("part_blocks", "other part_points"),
+        ("block_points", "other blocks, whose last bits differ"),
     ):
         if there.get(name) != manifest[name]:
             raise InvalidInputError(

@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -93,8 +93,13 @@ class Cut:
         space = self.space
         grids = tuple(space.grid.cut(run.first, run.last) for run in runs)
         settings = tuple(space.combinations[run.combination] for run in runs)
-        light = Space((), Grid(()), space.groups, space.conditions, space.memory, space.settings)
-        return Work(light, space.grid.points, runs, settings, grids, Schema.of(space))
+        light = replace(space, combinations=(), grid=Grid(()))
+        return Work(light, space.grid.points, runs, settings, grids, self.schema)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """Of the rows of every part."""
+        return Schema.of(self.space)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -76,7 +76,9 @@ def combinations(given: Mapping[str, Any]) -> tuple[Combination, ...]:
         _policies(given.get("policy", "paper")),
         [{"method": _method(one)} for one in values_of("method", given.get("method", "auto"))],
     ]
-    return tuple(_resolved([*one]) for one in product(*chosen))
+    found = [_resolved([*one]) for one in product(*chosen)]
+    named = tuple(dict.fromkeys(name for one in found for name in one.values))
+    return tuple(_completed(one, named) for one in found)
 
 
 # --- sections -------------------------------------------------------------------------------------
@@ -193,6 +195,24 @@ def _resolved(parts: list[dict[str, Any]]) -> Combination:
         return Combination(values, setting)
     except AisimError as error:
         return Combination(values, str(error))
+
+
+def _completed(combination: Combination, names: tuple[str, ...]) -> Combination:
+    """The combination with columns that only others change: the preset's and the file's values."""
+    setting = combination.setting
+    if isinstance(setting, str):
+        return combination
+    values = dict(combination.values)
+    for name in names:
+        if name in values:
+            continue
+        if name == f"peak_flop_per_s_{TIMES}":
+            values[name] = 1
+        for part in (setting.policy, setting.policy.sharding, setting.hardware):
+            if hasattr(part, name):
+                values[name] = getattr(part, name)
+                break
+    return Combination(values, setting)
 
 
 def _changed(hardware: Hardware, changes: Mapping[str, Any]) -> Hardware:

@@ -70,6 +70,14 @@ def test_bad_values_are_named(given_: Any, words: str):
     assert words in str(error.value)
 
 
+def test_long_lists_are_read_and_checked_too():
+    assert len(values_of("field", list(range(500_000)))) == 500_000
+    with pytest.raises(InvalidInputError, match="7 occurs twice"):
+        values_of("field", [*range(2000), 7])
+    with pytest.raises(InvalidInputError, match="occurs twice"):
+        values_of("field", [[0.5, 0.5], [0.5, 0.5]])
+
+
 @given(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(2, 300))
 def test_a_log_range_rises_between_its_ends(first: int, more: int, points: int):
     values = values_of("field", {"log": [first, first + more], "points": points})

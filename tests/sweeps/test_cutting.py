@@ -55,7 +55,6 @@ def test_a_back_end_that_has_results_only_in_the_end(
     same(aisim.sweep(RAGGED, jobs=2, backend="threading", part_points=1).frame(), ragged)
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 def test_rows_do_not_depend_on_a_cluster(ragged: pd.DataFrame):
     """Two workers of dask, which the test starts and stops."""
     distributed = pytest.importorskip("distributed")
